@@ -9,16 +9,17 @@ use crate::memory::with_slack;
 use crate::order::Order;
 use crate::trie::{END, Trie};
 
-/// Which n-gram makes room for a new one when the cache is full (Table 14 of the paper).
+/// Policy that chooses the n-gram to remove when the cache is full (Table 14 of the paper).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Eviction {
-    /// None: a full cache turns new n-grams away.
+    /// No eviction: a full cache refuses new n-grams.
     #[default]
     None,
-    /// The least recently seen one.
+    /// The least recently seen n-gram is removed.
     Lru,
-    /// The one with the lowest count; among equal counts, the least recently seen one.
+    /// The n-gram with the lowest count is removed; among equal counts, the least recently seen
+    /// one.
     Lfu,
 }
 
@@ -36,43 +37,44 @@ impl Eviction {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CacheConfig {
-    /// What happens when the limit is reached.
+    /// Policy for a full cache.
     pub eviction: Eviction,
-    /// Most n-grams held at once; `None` is no limit.
+    /// Largest number of n-grams; `None` for no limit.
     pub max_entries: Option<usize>,
-    /// Most bytes of memory ([`NgramCache::memory_bytes`]); `None` is no limit. What decides is what
-    /// the n-grams in the cache need, with 1/16 for the spare capacity of growing arenas; where gaps
-    /// in the arenas come on top, these are built anew.
+    /// Largest size in bytes ([`NgramCache::memory_bytes`]); `None` for no limit. The limit applies
+    /// to the n-grams in the cache with 1/16 for the spare capacity of growing arenas. If gaps in
+    /// the arenas would exceed it, the arenas are rebuilt.
     pub max_bytes: Option<usize>,
 }
 
-/// What [`NgramCache::insert`] did.
+/// Result of [`NgramCache::insert`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Insertion {
     /// The n-gram is new and is now stored.
     New,
-    /// The n-gram is new and took the place of these, at least one.
+    /// The n-gram is new and has replaced these, at least one.
     Evicted(Vec<Ngram>),
-    /// The n-gram was stored already; its count is now this.
+    /// The n-gram was stored already.
     Known {
-        /// Times seen, this time included.
+        /// Number of times seen, this time included.
         count: u32,
     },
-    /// The n-gram is stored with another target token, which stays for now.
+    /// The n-gram is stored with another target token, which it keeps for now.
     Conflict {
         /// The target token already stored.
         kept: TargetId,
     },
-    /// The n-gram was stored with another target token, but has by now been seen more often as the
-    /// spelling of this one, which it stands for from now on.
+    /// The n-gram was stored with another target token. It has now been seen more often for the new
+    /// one, which it stands for from now on.
     Replaced {
         /// The target token it stood for.
         before: TargetId,
     },
-    /// The cache is full and may not evict: the n-gram was not stored.
+    /// The cache is full and may not evict. The n-gram was not stored.
     Full,
-    /// Not an n-gram: fewer than two draft tokens, or one with an id of 2^31 - 1 or more.
+    /// The draft tokens are no n-gram: there are fewer than two, or one has an id of 2^31 - 1 or
+    /// more.
     Invalid,
 }
 
@@ -83,16 +85,16 @@ pub struct Ngram {
     pub draft: Vec<DraftId>,
     /// The target token t that spells the same text.
     pub target: TargetId,
-    /// Times seen in verified text as the spelling of the target token.
+    /// Number of times seen in verified text for this target token.
     pub count: u32,
 }
 
 /// The result of [`NgramCache::longest_match`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NgramMatch {
-    /// The target token the draft tokens merge into.
+    /// The target token that the draft tokens merge into.
     pub target: TargetId,
-    /// How many draft tokens merge (n >= 2).
+    /// Number of draft tokens that merge (n >= 2).
     pub len: usize,
 }
 
@@ -120,10 +122,10 @@ pub struct NgramMatch {
 pub struct NgramCache {
     pub(crate) config: CacheConfig,
     pub(crate) trie: Trie,
-    /// `None` when the policy never evicts: the order would cost 8 bytes an n-gram.
+    /// Eviction order; `None` if the policy never evicts, which saves 8 bytes per n-gram.
     pub(crate) order: Option<Order>,
-    /// By entry, where two target tokens have claimed an n-gram: the one it does not stand for, and
-    /// how often it was seen.
+    /// By entry, if two target tokens have claimed an n-gram: the one that it does not stand for,
+    /// and the number of times it was seen.
     pub(crate) rivals: BTreeMap<u32, Rival>,
     pub(crate) evictions: u64,
     generation: u64,
@@ -159,28 +161,30 @@ impl NgramCache {
         self.trie.len()
     }
 
-    /// Whether there are no n-grams.
+    /// True if there are no n-grams.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Changes whenever an n-gram is added, removed or stands for another token (counts do not matter), so that a caller can keep
-    /// what it derived from the trie, such as a mask over root children, until the trie changes.
+    /// A number that changes whenever an n-gram is added, removed or stands for another token;
+    /// counts do not matter. A caller can keep data that it derived from the trie, such as a mask
+    /// over root children, until the number changes.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
     /// Records one sighting of the n-gram `draft` in verified text, as the spelling of `target`.
     ///
-    /// A new n-gram starts with count 1; when the cache is full, the policy's victims leave first, so
-    /// the newcomer is never its own victim. A known n-gram gains one count and becomes the most recent.
-    /// Accepted n-grams are part of verified text: all of it passed here once counts them once.
+    /// A new n-gram starts with count 1. If the cache is full, the policy's victims are removed
+    /// first, so the new n-gram is never its own victim. The count of a known n-gram rises by one,
+    /// and it becomes the most recent. Accepted n-grams are part of verified text, so passing all
+    /// verified text here once counts them once.
     ///
-    /// Target tokens with equal bytes may claim the same n-gram. Any of them is a correct translation;
-    /// it stands for the one seen more often, the earlier one among equals. One rival is remembered an
-    /// n-gram; a third token takes one of its sightings away and its place when none is left. The
-    /// reverse needs no rule: a target token may have any number of spellings, each an n-gram of its
-    /// own.
+    /// Target tokens with equal bytes may claim the same n-gram. Any of them is a correct
+    /// translation; the n-gram stands for the one seen more often, the earlier one among equals.
+    /// One rival is stored per n-gram. A sighting of a third token lowers the rival's count by one,
+    /// and the third token replaces the rival once none is left. The reverse needs no rule: a
+    /// target token may have any number of n-grams.
     pub fn insert(&mut self, draft: &[DraftId], target: TargetId) -> Insertion {
         if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Insertion::Invalid;
@@ -197,7 +201,7 @@ impl NgramCache {
         }
         let entry = self.trie.insert(draft.iter().map(|d| d.0), target.0, 1);
         let mut victims = Vec::new();
-        // The newcomer is in no order yet: it cannot be a victim.
+        // The new n-gram is in no order yet, so it cannot be a victim.
         while self.is_over() {
             match self.evict() {
                 Some(victim) => victims.push(victim),
@@ -226,7 +230,7 @@ impl NgramCache {
         }
     }
 
-    /// A sighting of an n-gram as the spelling of another token than the one it stands for.
+    /// Counts a sighting of an n-gram for another token than the one it stands for.
     fn claim(&mut self, entry: u32, target: TargetId) -> Insertion {
         let kept = TargetId(self.trie.entry(entry).target);
         let newcomer = Rival { target, count: 0 };
@@ -281,12 +285,13 @@ impl NgramCache {
         longest
     }
 
-    /// Puts another limit and policy in force, evicting what no longer fits, and returns how many
-    /// n-grams left. This is how a full cache is cut to 1/2 or 1/4 (Table 14).
+    /// Sets another limit and policy and evicts n-grams beyond it. Returns the number of evicted
+    /// n-grams. Table 14 cuts a full cache to 1/2 or 1/4 in this way.
     ///
-    /// Recency carries over between `Lru` and `Lfu`; a cache that was under `None` kept no recency, so
-    /// its n-grams rank in lexicographic order of their draft ids. Under `None` a limit below the
-    /// present size removes nothing and only turns newcomers away. Limits are of entries and of bytes.
+    /// Recency carries over between `Lru` and `Lfu`. Under `None` a cache keeps no recency, so its
+    /// n-grams then rank in lexicographic order of their draft ids. Under `None` a limit below the
+    /// present size removes nothing; it only refuses new n-grams. Limits apply to entries and to
+    /// bytes.
     pub fn reconfigure(&mut self, config: CacheConfig) -> usize {
         let mut ranked = self.ranked_entries();
         if config.eviction == Eviction::Lfu {
@@ -304,7 +309,7 @@ impl NgramCache {
         before - self.len()
     }
 
-    /// Whether there is more than the limits allow.
+    /// True if the cache exceeds its limits.
     fn is_over(&self) -> bool {
         let CacheConfig {
             max_entries,
@@ -315,7 +320,7 @@ impl NgramCache {
             || max_bytes.is_some_and(|max| self.budgeted_bytes() > max)
     }
 
-    /// Builds the arenas anew, without the gaps that lists leave behind which outgrew their blocks.
+    /// Rebuilds the arenas without the gaps of lists that outgrew their blocks.
     fn compact(&mut self) {
         let sorted: Vec<u32> = self
             .subtree(self.root())
@@ -354,15 +359,15 @@ impl NgramCache {
         self.generation += 1;
     }
 
-    /// Whether an n-gram of this many tokens would be within the limits if all others left.
+    /// True if an n-gram of this many tokens would fit within the limits as the only one.
     fn fits_alone(&self, length: usize) -> bool {
         let needed =
             size_of::<Self>() + with_slack(Trie::bytes_of_one(length) + Order::bytes_each());
         self.config.max_entries != Some(0) && self.config.max_bytes.is_none_or(|max| needed <= max)
     }
 
-    /// What [`CacheConfig::max_bytes`] bounds: a function of the n-grams in the cache alone, so that
-    /// a cache read from a file goes on as the one that wrote it.
+    /// Size in bytes that [`CacheConfig::max_bytes`] limits. It depends only on the n-grams in the
+    /// cache, so that a cache read from a file behaves as the one that wrote it.
     pub fn budgeted_bytes(&self) -> usize {
         let order = match self.order {
             Some(_) => self.len() * Order::bytes_each(),
@@ -375,8 +380,9 @@ impl NgramCache {
         self.rivals.len() * size_of::<(u32, Rival)>()
     }
 
-    /// Bytes of memory the cache occupies: the struct itself and every arena at its capacity (inner
-    /// nodes, child lists, entries, eviction order, free slots), without the allocator's own overhead.
+    /// Size of the cache in memory, in bytes: the struct itself and every arena at its capacity
+    /// (inner nodes, child lists, entries, eviction order, free slots), without the allocator's own
+    /// overhead.
     pub fn memory_bytes(&self) -> usize {
         let order = self.order.as_ref().map_or(0, Order::heap_bytes);
         size_of::<Self>() + self.trie.heap_bytes() + order + self.rival_bytes()
@@ -393,7 +399,7 @@ impl NgramCache {
         }
     }
 
-    /// Stores an n-gram of a file, known to be absent, whatever the limits say.
+    /// Stores an n-gram of a file that is known to be absent, whatever the limits are.
     pub(crate) fn insert_new(
         &mut self,
         draft: &[DraftId],

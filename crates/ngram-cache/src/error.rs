@@ -1,11 +1,11 @@
-//! What can go wrong outside the cache's own memory.
+//! Errors of saving, loading, checking and replaying.
 
 use std::io;
 use std::path::PathBuf;
 
 use vocab_align::{AlignError, DraftId, TargetId};
 
-/// Errors of saving, loading, checking and replaying. Operations on a cache in memory cannot fail.
+/// An error outside the cache's own memory. Operations on a cache in memory cannot fail.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -16,7 +16,7 @@ pub enum CacheError {
         action: &'static str,
         /// The file concerned.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// The file does not start with the format's magic bytes.
@@ -25,7 +25,7 @@ pub enum CacheError {
         /// The file concerned.
         path: PathBuf,
     },
-    /// The file was written in another version of the format.
+    /// The file has another version of the format.
     #[error("{path} has n-gram cache format {found}, this build reads format {supported}")]
     Version {
         /// The file concerned.
@@ -35,14 +35,14 @@ pub enum CacheError {
         /// Version this build reads and writes.
         supported: u32,
     },
-    /// The file's length is not the one it announces.
+    /// The file's length differs from the length in its header.
     #[error("{path} is truncated or overlong: {found} bytes, expected {expected}; copy it again")]
     Length {
         /// The file concerned.
         path: PathBuf,
-        /// Bytes the header announces (or the least a header needs).
+        /// Length in bytes that the header gives, or the least length of a header.
         expected: u64,
-        /// Bytes there are.
+        /// Length of the file in bytes.
         found: u64,
     },
     /// The content does not match its checksum.
@@ -58,10 +58,11 @@ pub enum CacheError {
         path: PathBuf,
         /// Zero-based number of the n-gram in the file.
         entry: usize,
-        /// The rule broken.
+        /// The broken rule.
         reason: &'static str,
     },
-    /// An n-gram spells other bytes than its target token: the cache belongs to other tokenizers.
+    /// The bytes of an n-gram differ from those of its target token: the cache belongs to other
+    /// tokenizers.
     #[error(
         "n-gram {draft:?} spells {draft_text:?} but target token {target} is {target_text:?}; \
          was the cache made with other tokenizers?"
@@ -71,9 +72,9 @@ pub enum CacheError {
         draft: Vec<DraftId>,
         /// The target token it is mapped to.
         target: TargetId,
-        /// What the draft tokens spell, made printable.
+        /// Text of the draft tokens, made printable.
         draft_text: String,
-        /// What the target token is, made printable; empty for a special or unknown id.
+        /// Text of the target token, made printable; empty for a special or unknown id.
         target_text: String,
     },
     /// A replayed text could not be tokenised.
@@ -81,7 +82,7 @@ pub enum CacheError {
     Tokenise {
         /// Zero-based number of the text in the stream.
         text: usize,
-        /// The tokenizer's reason.
+        /// Error of the tokenizer.
         source: AlignError,
     },
 }

@@ -1,11 +1,11 @@
 //! The n-gram cache of cross-vocabulary speculative decoding (OmniDraft, section 3.1).
 //!
-//! A drafter and a target with different tokenizers disagree on token boundaries: the target's
-//! ` unbelievable` may be the drafter's ` un`, `believ`, `able`. The cache C remembers such pairs
-//! (t, d_1..d_n), n >= 2: a target token and draft tokens that spell the same bytes. Drafts are then
-//! *translated*: runs of draft tokens found in C merge into their target token (Eq. 1), all others need
-//! a direct mapping. What the target accepts is tokenised back, and [`mine`]d for pairs not seen yet
-//! (Algorithm 1).
+//! A drafter and a target with different tokenizers disagree on token boundaries: the target's `
+//! unbelievable` may be the drafter's ` un`, `believ`, `able`. The cache C stores such pairs (t,
+//! d_1..d_n), n >= 2: a target token and draft tokens with the same bytes. Drafts are then
+//! *translated*: runs of draft tokens found in C merge into their target token (Eq. 1), all others
+//! need a direct mapping. Tokens that the target accepts are tokenised back, and new pairs are
+//! [`mine`]d from them (Algorithm 1).
 //!
 //! | here | in the paper |
 //! |---|---|
@@ -16,12 +16,12 @@
 //! | [`NgramCache::root`], [`child`](NgramCache::child), [`token`](NgramCache::token), [`children`](NgramCache::children) | the trie that Eq. 2 and exact verification walk |
 //!
 //! # Layout
-//! A trie over draft ids in four arenas: inner nodes (16 bytes), edges (8, a
-//! single child's within its node), entries (12: target token,
-//! count, parent) and, only with an eviction policy, a linked order (8). The paper's Python objects take
-//! about 235 bytes an n-gram; this takes less than 48 with everything included.
+//! A trie over draft ids in four arenas: inner nodes (16 bytes), edges (8, a single child's within
+//! its node), entries (12: target token, count, parent) and, only with an eviction policy, a linked
+//! order (8). The paper's Python objects take about 235 bytes per n-gram; this layout takes less
+//! than 48 in total.
 //!
-//! # What holds
+//! # Guarantees
 //! - An n-gram has at most one target token; a target token may have many n-grams; an n-gram may be a
 //!   prefix of another. The longest match wins.
 //! - The trie never yields an n-gram that was evicted, and never keeps a node that no n-gram needs.

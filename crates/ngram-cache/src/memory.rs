@@ -1,7 +1,7 @@
-//! Growth policy and accounting of the arenas.
+//! Growth policy and size of the arenas.
 
-/// An arena that is full grows by this fraction of its length (1/16), not by doubling: a cache is long
-/// lived and grows ever more slowly, so spare capacity is what would dominate its size.
+/// A full arena grows by this fraction of its length (1/16) instead of doubling. A cache lives long
+/// and grows ever more slowly, so spare capacity would otherwise dominate its size.
 const GROWTH_DIVISOR: usize = 16;
 
 /// Makes room for `extra` more items.
@@ -11,12 +11,12 @@ pub(crate) fn reserve_slack<T>(arena: &mut Vec<T>, extra: usize) {
     }
 }
 
-/// Bytes an arena holds on the heap, spare capacity included.
+/// Size of an arena on the heap in bytes, spare capacity included.
 pub(crate) fn heap_bytes<T>(arena: &Vec<T>) -> usize {
     arena.capacity() * size_of::<T>()
 }
 
-/// Live bytes with the spare capacity that [`reserve_slack`] may add to them.
+/// Number of live bytes with the spare capacity that [`reserve_slack`] may add to them.
 pub(crate) fn with_slack(bytes: usize) -> usize {
     bytes + bytes.div_ceil(GROWTH_DIVISOR)
 }

@@ -1,4 +1,4 @@
-//! The cache against a naive model, under random operations and all policies.
+//! The cache compared with a naive model, under random operations and all policies.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,13 @@ use vocab_align::{DraftId, TargetId};
 
 use crate::{CacheConfig, Eviction, Insertion, Ngram, NgramCache, NgramMatch, translate_with};
 
-/// Draft tokens, target token, count and time of last use, with full scans throughout.
+/// A naive cache: draft tokens, target token, count and time of last use, with full scans
+/// throughout.
 #[derive(Default)]
 struct Model {
     config: CacheConfig,
     ngrams: HashMap<Vec<DraftId>, (TargetId, u32, u64)>,
-    /// Token and sightings of the rival of an n-gram.
+    /// Token and count of the rival of an n-gram.
     rivals: HashMap<Vec<DraftId>, (TargetId, u32)>,
     clock: u64,
 }

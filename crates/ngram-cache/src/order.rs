@@ -1,10 +1,10 @@
 //! The eviction order: a linked list of entries, next victim first.
 //!
-//! The list is sorted by (priority, recency). Under LRU every entry has the same priority; under LFU an
-//! entry's priority is its count. `tails` remembers the last entry of each priority, so that a use moves
-//! an entry in O(log of the number of distinct counts) and the victim is read off the head in O(1). Both
-//! keys are functions of the call sequence alone, hence eviction is deterministic: among equal counts the
-//! entry that was used least recently goes first.
+//! The list is sorted by (priority, recency). Under LRU every entry has the same priority; under
+//! LFU an entry's priority is its count. `tails` holds the last entry of each priority, so that a
+//! use moves an entry in O(log of the number of distinct counts), and the victim is the head of the
+//! list, in O(1). Both keys are functions of the call sequence alone, hence eviction is
+//! deterministic: among equal counts the entry that was used least recently goes first.
 
 use crate::memory::{heap_bytes, reserve_slack};
 use crate::pool::NONE;
@@ -46,7 +46,7 @@ impl Order {
         heap_bytes(&self.slots) + heap_bytes(&self.tails)
     }
 
-    /// Bytes for each n-gram; the tails, one a count, are few.
+    /// Size in bytes per n-gram. The tails, one per count, are few and not included.
     pub(crate) const fn bytes_each() -> usize {
         size_of::<Slot>()
     }
@@ -98,7 +98,7 @@ impl Order {
         self.link_after(before, entry);
     }
 
-    /// Takes out an entry that was inserted with (or last moved to) this count.
+    /// Removes an entry that was inserted with (or last moved to) this count.
     pub(crate) fn remove(&mut self, entry: u32, count: u32) {
         let priority = self.priority(count);
         let Slot { before, after } = self.slots[entry as usize];

@@ -10,8 +10,8 @@
 //! | body | eviction (u8: 0 none, 1 lru, 2 lfu), limits of entries and bytes (u64 each, `u64::MAX` for none), evictions (u64), number of n-grams (u64), then per n-gram: n, target, count, rival target, its count (0: there is none), d_1..d_n (u32 each) |
 //! | 32 | SHA-256 of everything before |
 //!
-//! The n-grams stand in eviction order where there is one, so loading restores the next victim too; else
-//! in lexicographic order. Equal caches give equal files.
+//! The n-grams are stored in eviction order if there is one, so that loading restores the next
+//! victim too; otherwise in lexicographic order. Equal caches give equal files.
 
 use std::fs;
 use std::io::{self, Write};
@@ -54,8 +54,9 @@ impl NgramCache {
     /// Reads a cache written by [`save`](Self::save): n-grams, counts, policy, eviction order.
     ///
     /// # Errors
-    /// [`CacheError::Io`] and one variant each for a foreign, outdated, truncated, damaged or malformed
-    /// file. Whether the cache fits a pair of tokenizers is for [`check_bytes`](Self::check_bytes).
+    /// [`CacheError::Io`] and one variant each for a foreign, outdated, truncated, damaged or
+    /// malformed file. [`check_bytes`](Self::check_bytes) checks that the cache fits a pair of
+    /// tokenizers.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, CacheError> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|e| io_error("read", path, e))?;
@@ -66,8 +67,8 @@ impl NgramCache {
         })
     }
 
-    /// Checks that every n-gram spells the bytes of its target token (the name of a marker), that is,
-    /// that the cache belongs to these two vocabularies.
+    /// Checks that every n-gram has the bytes of its target token (for a marker, those of its
+    /// name), that is, that the cache belongs to these two vocabularies.
     ///
     /// # Errors
     /// [`CacheError::WrongVocabulary`] for the first n-gram that does not.
@@ -161,7 +162,7 @@ fn checked_body<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a [u8], CacheError
     Ok(&content[HEADER..])
 }
 
-/// Rebuilds a cache from a body; the error is the n-gram's number and the rule it breaks.
+/// Rebuilds a cache from a body. The error is the number of an n-gram and the rule that it breaks.
 fn parse(body: &[u8]) -> Result<NgramCache, (usize, &'static str)> {
     let mut reader = Reader(body);
     let (config, evictions, ngrams) = parse_head(&mut reader).map_err(|reason| (0, reason))?;
@@ -243,7 +244,7 @@ fn parse_ngram(reader: &mut Reader<'_>) -> Option<(Vec<DraftId>, TargetId, u32, 
     Some((draft.collect::<Option<_>>()?, target, count, rival))
 }
 
-/// Little-endian fields off the front of a byte slice.
+/// Reader of little-endian fields from the front of a byte slice.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

@@ -1,24 +1,25 @@
 //! Storage for the child lists of the trie: small sorted arrays of edges in one arena.
 //!
-//! A single edge is stored in its node. A longer list of `len` edges occupies a block of `len.next_power_of_two()` slots, so a block's capacity
-//! follows from its length and needs no field of its own. Blocks that a list has outgrown (or shrunk
-//! out of) are chained per capacity and handed to the next list of that size, or split for smaller ones.
+//! A single edge is stored in its node. A longer list of `len` edges occupies a block of
+//! `len.next_power_of_two()` slots, so a block's capacity follows from its length and needs no
+//! field of its own. Blocks that a list has outgrown (or shrunk out of) are chained per capacity
+//! and reused for the next list of that size, or split for smaller ones.
 
 use crate::memory::{heap_bytes, reserve_slack};
 
-/// Draft ids and [`END`](crate::trie::END) lie below this; see [`BLOCK_FLAG`].
+/// Upper bound of draft ids and of [`END`](crate::trie::END); see [`BLOCK_FLAG`].
 pub(crate) const MAX_LABEL: u32 = BLOCK_FLAG - 1;
 
-/// Set in a [`Link`] that points to an entry instead of an inner node.
+/// Flag of a [`Link`] to an entry instead of an inner node.
 const ENTRY_FLAG: u32 = 1 << 31;
 
-/// Ends a chain of free slots.
+/// End of a chain of free slots.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// One list capacity per power of two below 2^32.
+/// Number of capacity classes: one per power of two below 2^32.
 const CLASSES: usize = 32;
 
-/// Where an edge leads: an inner node, or the entry of an n-gram that no other n-gram extends.
+/// End of an edge: an inner node, or the entry of an n-gram that no other n-gram extends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Link(u32);
 
@@ -47,18 +48,18 @@ impl Link {
     }
 }
 
-/// A step of the trie: the draft token read, and what follows.
+/// A step in the trie: the next draft token, and the node or entry that follows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Edge {
     pub(crate) label: u32,
     pub(crate) link: Link,
 }
 
-/// Set in the label of the edge of [`Children`] that stands for a block. No draft token is that large.
+/// Flag in the label of an edge in [`Children`] that encodes a block. No draft token is that large.
 const BLOCK_FLAG: u32 = 1 << 31;
 
-/// The child list of one node. Most nodes have a single child, so its edge is kept in place; two or more
-/// edges are a block of the arena, encoded in the same 8 bytes as flagged start and length.
+/// The child list of one node. Most nodes have a single child, so its edge is stored in place. Two
+/// or more edges are a block of the arena, encoded in the same 8 bytes as flagged start and length.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Children(Edge);
 
@@ -94,7 +95,7 @@ pub(crate) struct EdgePool {
     slots: Vec<Edge>,
     /// First free block of each capacity class; the chain continues in the `label` of its first slot.
     free: [u32; CLASSES],
-    /// Slots of all blocks in use.
+    /// Number of slots of all blocks in use.
     live: usize,
 }
 
@@ -103,7 +104,8 @@ fn class(len: usize) -> usize {
     len.next_power_of_two().trailing_zeros() as usize
 }
 
-/// A block as [`Children`]. The trie refuses insertions long before positions could reach the flag bit.
+/// A block, encoded as [`Children`]. The trie refuses insertions long before positions could reach
+/// the flag bit.
 fn packed(start: usize, len: usize) -> Children {
     Children::block(start as u32, len as u32)
 }
@@ -117,7 +119,7 @@ impl EdgePool {
         }
     }
 
-    /// Bytes of the blocks in use.
+    /// Size of the blocks in use, in bytes.
     pub(crate) fn live_bytes(&self) -> usize {
         self.live * size_of::<Edge>()
     }
@@ -193,7 +195,7 @@ impl EdgePool {
         packed(moved, len - 1)
     }
 
-    /// The start of a block for `len` edges.
+    /// Start of a block for `len` edges.
     fn allocate(&mut self, len: usize) -> usize {
         let class = class(len);
         self.live += 1 << class;
@@ -210,7 +212,7 @@ impl EdgePool {
         start
     }
 
-    /// A free block of the class, split off a larger one if need be.
+    /// A free block of the class, split off a larger one if necessary.
     fn take_free(&mut self, class: usize) -> Option<u32> {
         let found = (class..CLASSES).find(|&c| self.free[c] != NONE)?;
         let start = self.free[found];
@@ -231,7 +233,7 @@ impl EdgePool {
         self.free[class] = start;
     }
 
-    /// Slots in free chains, for the accounting check.
+    /// Number of slots in free chains, for the accounting check.
     #[cfg(test)]
     pub(crate) fn free_slots(&self) -> usize {
         let mut total = 0;
@@ -245,7 +247,7 @@ impl EdgePool {
         total
     }
 
-    /// Arena slots that a list of `len` edges occupies.
+    /// Number of arena slots of a list of `len` edges.
     #[cfg(test)]
     pub(crate) fn capacity(len: usize) -> usize {
         if len < 2 { 0 } else { len.next_power_of_two() }

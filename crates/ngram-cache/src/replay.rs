@@ -1,16 +1,17 @@
 //! Filling a cache from texts alone, without any model: Table 4 and Figures 7 and 9 of the paper.
 //!
-//! # What is counted
+//! # Counting
 //! Each text is tokenised as it stands by both tokenizers, the two tokenisations are aligned by byte
 //! offset, and every span of one target token and n >= 2 draft tokens is an n-gram ([`mine`]).
 //! Distinct draft-token sequences are counted.
 //!
-//! One choice is open: what a text starts with. A SentencePiece tokenizer reads `The` at the very start
-//! of its input as `▁The`, which elsewhere spells a space and `The`. Recording that as a spelling of `The`
-//! would put n-grams with wrong bytes into the cache; leaving the space out records the rare spelling of a
-//! word glued to its predecessor, once per text (on XSum, with its short summaries, 5% more n-grams).
-//! [`TextStart::AfterSpace`], the default, gives both tokenizers the space that a response usually
-//! follows: the first word is spelled as it is elsewhere, and every n-gram is exact to the byte.
+//! The start of a text needs a choice. A SentencePiece tokenizer reads `The` at the very start of
+//! its input as `▁The`, which elsewhere stands for a space and `The`. To record it for `The` would
+//! put n-grams with wrong bytes into the cache. To leave the space out would record, once per text,
+//! the rare tokens of a word without a space before it (on XSum, with its short summaries, 5% more
+//! n-grams). [`TextStart::AfterSpace`], the default, gives both tokenizers the space that usually
+//! precedes a response: the first word is tokenised as elsewhere, and every n-gram is exact to the
+//! byte.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ use crate::cache::{CacheConfig, Insertion, NgramCache};
 use crate::error::CacheError;
 use crate::mine::mine;
 
-/// What comes before each replayed text.
+/// Text before each replayed text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextStart {
@@ -32,15 +33,15 @@ pub enum TextStart {
     Bare,
 }
 
-/// How to replay.
+/// Options of a replay.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReplayOptions {
     /// Limit and policy of the cache that is filled.
     pub cache: CacheConfig,
-    /// What comes before each text.
+    /// Text before each text.
     pub start: TextStart,
-    /// Most points kept of the growth curve (at least the last one is kept).
+    /// Largest number of points of the growth curve; at least the last one is kept.
     pub growth_points: usize,
 }
 
@@ -54,50 +55,52 @@ impl Default for ReplayOptions {
     }
 }
 
-/// The numbers of a replay.
+/// Results of a replay.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct ReplayReport {
-    /// Texts read.
+    /// Number of texts read.
     pub texts: usize,
-    /// Target tokens of all texts.
+    /// Number of target tokens of all texts.
     pub target_tokens: usize,
-    /// Draft tokens of all texts.
+    /// Number of draft tokens of all texts.
     pub draft_tokens: usize,
-    /// N-grams met, repetitions included.
+    /// Number of n-grams found, repetitions included.
     pub occurrences: usize,
-    /// N-grams in the cache at the end (all distinct ones, unless there is a size limit).
+    /// Number of n-grams in the cache at the end: all distinct ones, unless there is a size limit.
     pub unique_ngrams: usize,
-    /// Sightings dropped because the same draft tokens already stand for another target token.
+    /// Number of sightings dropped because the same draft tokens already stand for another target
+    /// token.
     pub conflicts: usize,
-    /// N-grams evicted to make room.
+    /// Number of n-grams evicted.
     pub evictions: u64,
-    /// Memory of the cache in bytes, all included.
+    /// Size of the cache in bytes, everything included.
     pub bytes: usize,
     /// `bytes / unique_ngrams`.
     pub bytes_per_ngram: f64,
-    /// What came before each text.
+    /// Text before each text.
     pub start: TextStart,
-    /// Length n -> n-grams of that length.
+    /// Number of n-grams by length n.
     pub lengths: BTreeMap<usize, usize>,
-    /// Times seen -> n-grams seen that often (Figure 7).
+    /// Number of n-grams by number of times seen (Figure 7).
     pub frequencies: BTreeMap<u32, usize>,
-    /// Cache size as the stream goes on: (target tokens read, n-grams held). Figure 9 plots the quotient.
+    /// Cache size along the stream: (target tokens read, n-grams held). Figure 9 plots the
+    /// quotient.
     pub growth: Vec<(usize, usize)>,
 }
 
-/// A replay's numbers and the cache it filled.
+/// The results of a replay and the cache that it filled.
 #[derive(Clone, Debug)]
 pub struct Replay {
-    /// The numbers.
+    /// The results.
     pub report: ReplayReport,
     /// The cache, ready to be saved.
     pub cache: NgramCache,
 }
 
-/// Tokenises each text with both vocabularies and feeds the n-grams they disagree on to a cache.
+/// Tokenises each text with both vocabularies and inserts the mined n-grams into a cache.
 ///
 /// # Errors
-/// [`CacheError::Tokenise`] with the number of the text that a tokenizer refused.
+/// [`CacheError::Tokenise`] with the number of the text that a tokenizer refuses.
 pub fn replay<T: AsRef<str>>(
     texts: impl IntoIterator<Item = T>,
     draft: &Vocabulary<DraftId>,
@@ -157,7 +160,8 @@ impl ReplayReport {
     }
 }
 
-/// Keeps about `most` points at equal steps of target tokens, the last one always among them.
+/// Reduces the points to about `most`, at equal steps of target tokens. The last one is always
+/// kept.
 fn thinned(points: Vec<(usize, usize)>, most: usize) -> Vec<(usize, usize)> {
     let Some(&last) = points.last() else {
         return points;

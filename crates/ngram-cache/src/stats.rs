@@ -1,4 +1,4 @@
-//! What a cache holds, in numbers: Table 4 and Figure 7 of the paper.
+//! Statistics of a cache: Table 4 and Figure 7 of the paper.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::cache::NgramCache;
 pub struct CacheStats {
     /// Number of n-grams.
     pub ngrams: usize,
-    /// Inner trie nodes, the root included (n-grams themselves are leaves).
+    /// Number of inner trie nodes, the root included (n-grams themselves are leaves).
     pub inner_nodes: usize,
-    /// [`NgramCache::memory_bytes`].
+    /// Size in bytes: [`NgramCache::memory_bytes`].
     pub bytes: usize,
-    /// Memory per n-gram; 0 for an empty cache.
+    /// Size per n-gram in bytes; 0 for an empty cache.
     pub bytes_per_ngram: f64,
-    /// N-grams that have left to make room.
+    /// Number of evicted n-grams.
     pub evictions: u64,
-    /// Length n -> number of n-grams of that length.
+    /// Number of n-grams by length n.
     pub lengths: BTreeMap<usize, usize>,
-    /// Count -> number of n-grams with that count (Figure 7).
+    /// Number of n-grams by count (Figure 7).
     pub frequencies: BTreeMap<u32, usize>,
 }
 
 impl NgramCache {
-    /// Counts everything once; O(size).
+    /// Computes all statistics in one pass over the cache.
     pub fn stats(&self) -> CacheStats {
         let bytes = self.memory_bytes();
         let mut stats = CacheStats {

@@ -1,15 +1,15 @@
-//! A table of n-grams made from two vocabularies alone, without a stream.
+//! A table of n-grams from two vocabularies alone, without a stream.
 
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use crate::cache::{CacheConfig, NgramCache};
 
-/// Every target token that the draft tokenizer spells in several tokens, under that spelling: what a
-/// cache would hold if text always met the draft tokenizer's canonical spelling. The baseline of a
-/// cache that learns spellings online.
+/// Every target token that becomes several tokens in the draft tokenizer, with these tokens. It is
+/// the content of a cache if text always met the draft tokenizer's canonical tokens, and the
+/// baseline of a cache that learns online.
 ///
-/// Special tokens are left out, and tokens whose bytes the draft tokenizer cannot spell. Tokens are
-/// entered by id, so a bounded table keeps the first ones (with eviction, the last).
+/// Special tokens, and tokens whose bytes the draft tokenizer cannot express, are left out. Tokens
+/// are inserted by id, so a bounded table keeps the first ones (with eviction, the last).
 pub fn static_table(
     draft: &Vocabulary<DraftId>,
     target: &Vocabulary<TargetId>,
@@ -27,7 +27,7 @@ pub fn static_table(
             continue;
         };
         if let Ok(spelling) = draft.encode_bytes(bytes) {
-            // One draft token is a direct mapping, not an n-gram; the cache refuses it.
+            // A single draft token is a direct mapping and no n-gram; the cache refuses it.
             let _ = cache.insert(&spelling, id);
         }
     }

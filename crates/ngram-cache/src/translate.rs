@@ -1,5 +1,5 @@
-//! From a draft to target tokens: the scan of section 3.1 (Eq. 1) and the translation step of
-//! Algorithm 1.
+//! Translation of a draft to target tokens: the scan of section 3.1 (Eq. 1) and the translation
+//! step of Algorithm 1.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use vocab_align::{Alignment, DraftId, TargetId};
 
 use crate::cache::NgramCache;
 
-/// How a target token was obtained from the draft.
+/// Origin of a target token in the draft.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
     /// One draft token with a direct mapping: q'(t) = q(d).
@@ -21,17 +21,18 @@ pub enum Kind {
 pub struct Translated {
     /// The target token.
     pub target: TargetId,
-    /// The draft positions it stands for.
+    /// The draft positions that it stands for.
     pub span: Range<usize>,
-    /// Direct token or merged n-gram.
+    /// Origin: a direct token or a merged n-gram.
     pub kind: Kind,
 }
 
-/// Translates a draft left to right, merging the longest cached n-gram at each position and falling
-/// back to the direct mapping; stops at the first draft token that has neither.
+/// Translates a draft from left to right. At each position the longest cached n-gram is merged;
+/// without one the direct mapping is used. The translation stops at the first draft token that has
+/// neither.
 ///
-/// The spans of the result are adjacent and start at 0, so the draft tokens behind the last span are
-/// the untranslatable rest. `cache: None` is direct mapping only, the baseline SpD_DM.
+/// The spans of the result are adjacent and start at 0, so the draft tokens after the last span are
+/// the untranslatable rest. Without a cache only the direct mapping is used: the baseline SpD_DM.
 pub fn translate(
     draft: &[DraftId],
     alignment: &Alignment,
@@ -40,7 +41,7 @@ pub fn translate(
     translate_with(draft, |d| alignment.direct(d), cache)
 }
 
-/// [`translate`] with the direct mapping as a function, for tests and other alignments.
+/// As [`translate`], with the direct mapping given as a function, for tests and other alignments.
 ///
 /// ```
 /// use ngram_cache::{CacheConfig, Kind, NgramCache, translate_with};

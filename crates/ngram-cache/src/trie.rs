@@ -1,4 +1,4 @@
-//! The trie proper: paths of draft tokens to entries (a target token and a count).
+//! The trie: paths of draft tokens to entries (a target token and a count).
 //!
 //! Shape: every n-gram is a *leaf*. An n-gram that is also a prefix of a longer one hangs under its own
 //! inner node by an edge with the reserved label [`END`], so entries need no case distinction.
@@ -19,7 +19,7 @@ pub(crate) const END: u32 = MAX_LABEL;
 /// Index of the root among the inner nodes.
 pub(crate) const ROOT: u32 = 0;
 
-/// Arenas stop growing here, far below where 32-bit positions would overflow.
+/// Largest number of slots of an arena, far below the overflow of 32-bit positions.
 const MAX_SLOTS: usize = 1 << 30;
 
 #[derive(Clone, Debug)]
@@ -29,19 +29,19 @@ struct Node {
     label: u32,
 }
 
-/// What the trie stores for one n-gram.
+/// Data of one n-gram.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) target: u32,
     pub(crate) count: u32,
-    /// The inner node whose edge leads here; next free slot while the entry is free.
+    /// The inner node whose edge leads here; the next free slot while the entry is free.
     parent: u32,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Trie {
-    /// Children of the root apart from the pool: there are thousands, and power-of-two blocks of that
-    /// size would leave holes that no other node could fill.
+    /// Children of the root. They are stored apart from the pool: there are thousands, and
+    /// power-of-two blocks of that size would leave holes that no other node could fill.
     root: Vec<Edge>,
     nodes: Vec<Node>,
     entries: Vec<Entry>,
@@ -88,7 +88,7 @@ impl Trie {
             + self.pool.heap_bytes()
     }
 
-    /// Bytes of what is in use: depends on the n-grams alone, not on what was there before them.
+    /// Number of bytes in use. It depends only on the stored n-grams, not on earlier ones.
     pub(crate) fn live_bytes(&self) -> usize {
         self.root.len() * size_of::<Edge>()
             + self.live_nodes * size_of::<Node>()
@@ -98,11 +98,11 @@ impl Trie {
 
     /// [`live_bytes`](Self::live_bytes) with one n-gram of `length` tokens and nothing else.
     pub(crate) const fn bytes_of_one(length: usize) -> usize {
-        // The root, a node a token but the last, an edge at the root, the entry.
+        // The root, one node per token but the last, an edge at the root, the entry.
         length * size_of::<Node>() + size_of::<Edge>() + size_of::<Entry>()
     }
 
-    /// Whether one more n-gram of `length` tokens can be stored.
+    /// True if one more n-gram of `length` tokens can be stored.
     pub(crate) fn has_room(&self, length: usize) -> bool {
         let largest = self.nodes.len().max(self.entries.len());
         largest.max(self.pool.slots()).saturating_add(length) < MAX_SLOTS
@@ -112,7 +112,7 @@ impl Trie {
         &self.entries[entry as usize]
     }
 
-    /// The target token of an entry; `None` for an index this trie never gave out.
+    /// The target token of an entry; `None` for an index that this trie never returned.
     pub(crate) fn target(&self, entry: u32) -> Option<u32> {
         self.entries.get(entry as usize).map(|e| e.target)
     }
@@ -121,7 +121,7 @@ impl Trie {
         &mut self.entries[entry as usize]
     }
 
-    /// All edges of the place a link leads to, `END` included; none for an entry.
+    /// All edges of the node that a link leads to, `END` included; none for an entry.
     pub(crate) fn edges(&self, link: Link) -> &[Edge] {
         match link.place() {
             Place::Node(node) => self.node_edges(node),
@@ -129,7 +129,7 @@ impl Trie {
         }
     }
 
-    /// The edges that read a draft token.
+    /// The edges of a link's node that are labelled with draft tokens.
     pub(crate) fn children(&self, link: Link) -> &[Edge] {
         match self.edges(link) {
             [children @ .., last] if last.label == END => children,
@@ -248,7 +248,7 @@ impl Trie {
         inner
     }
 
-    /// Restores the shape below the root after an edge of `node` went away.
+    /// Restores the shape of the trie after an edge of `node` was removed.
     fn prune(&mut self, mut node: u32) {
         while node != ROOT {
             let Node { parent, label, .. } = self.nodes[node as usize];

@@ -1,4 +1,4 @@
-//! Walking the trie: for masked drafting and exact verification.
+//! Traversal of the trie, for masked drafting and exact verification.
 //!
 //! The nodes form the trie of n-grams over draft tokens. Direct tokens are not in it: a caller that
 //! needs the joint trie (the group of a draft token d is its direct token and every n-gram that starts
@@ -10,32 +10,32 @@ use crate::cache::{Ngram, NgramCache};
 use crate::pool::{Link, Place};
 use crate::trie::ROOT;
 
-/// A position in the trie: the draft tokens read so far.
+/// A position in the trie, reached by reading draft tokens from the root.
 ///
 /// Valid until the cache next changes its set of n-grams (see [`NgramCache::generation`]). An outdated
 /// id never panics, but it may stand for another position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub(crate) Link);
 
-/// Names a stored n-gram.
+/// Identifier of a stored n-gram.
 ///
-/// Valid until that n-gram is evicted, whatever is inserted meanwhile; afterwards it names another
-/// n-gram or none.
+/// It is valid until that n-gram is evicted, whatever is inserted meanwhile; afterwards it names
+/// another n-gram or none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EntryId(u32);
 
 impl NgramCache {
-    /// The n-gram that ends here, if one does. O(1).
+    /// The n-gram that ends here, if there is one. O(1).
     pub fn entry(&self, node: NodeId) -> Option<EntryId> {
         self.trie.entry_at(node.0).map(EntryId)
     }
 
-    /// The n-gram spelled by exactly these draft tokens.
+    /// The n-gram of exactly these draft tokens.
     pub fn entry_of(&self, draft: &[DraftId]) -> Option<EntryId> {
         self.find(draft).map(EntryId)
     }
 
-    /// The draft tokens of an n-gram; `None` where it is not stored any more.
+    /// The draft tokens of an n-gram; `None` if it is not stored any more.
     pub fn spelling(&self, entry: EntryId) -> Option<Vec<DraftId>> {
         self.trie.target(entry.0)?;
         Some(self.trie.path(entry.0).into_iter().map(DraftId).collect())
@@ -46,30 +46,30 @@ impl NgramCache {
         NodeId(Link::node(ROOT))
     }
 
-    /// The position after reading one more draft token, if some n-gram goes on that way.
-    /// One binary search among the node's children.
+    /// The position after one more draft token, if some n-gram continues with it. One binary search
+    /// among the node's children.
     pub fn child(&self, node: NodeId, token: DraftId) -> Option<NodeId> {
         self.trie.child(node.0, token.0).map(NodeId)
     }
 
-    /// The position after reading several draft tokens.
+    /// The position after several draft tokens.
     pub fn descend(&self, node: NodeId, tokens: &[DraftId]) -> Option<NodeId> {
         tokens.iter().try_fold(node, |node, &d| self.child(node, d))
     }
 
-    /// The target token of the n-gram that ends here, if one does. O(1).
+    /// The target token of the n-gram that ends here, if there is one. O(1).
     pub fn token(&self, node: NodeId) -> Option<TargetId> {
         let entry = self.trie.entry_at(node.0)?;
         self.trie.target(entry).map(TargetId)
     }
 
-    /// Whether no n-gram goes on from here.
+    /// True if no n-gram continues from here.
     pub fn is_leaf(&self, node: NodeId) -> bool {
         matches!(node.0.place(), Place::Entry(_))
     }
 
-    /// The draft tokens that some n-gram has next, ascending, with the positions they lead to: one
-    /// contiguous array, no search.
+    /// The draft tokens with which some n-gram continues, ascending, with the positions that they
+    /// lead to. They are one contiguous array; there is no search.
     pub fn children(
         &self,
         node: NodeId,
@@ -78,8 +78,8 @@ impl NgramCache {
         edges.map(|edge| (DraftId(edge.label), NodeId(edge.link)))
     }
 
-    /// Every n-gram that ends at or below a position, depth first, shorter before longer and siblings
-    /// by draft id: the order does not depend on how the cache was filled.
+    /// Every n-gram that ends at or below a position, depth first, shorter before longer and
+    /// siblings by draft id. The order does not depend on the order of insertion.
     pub fn subtree(&self, node: NodeId) -> impl Iterator<Item = (NodeId, TargetId)> {
         let mut pending = vec![node];
         std::iter::from_fn(move || {

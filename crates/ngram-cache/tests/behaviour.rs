@@ -1,4 +1,4 @@
-//! Hand-worked cases: spellings, prefixes, eviction, walking, mining.
+//! Cases worked by hand: several n-grams per token, prefixes, eviction, traversal, mining.
 
 use ngram_cache::{
     CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, translate_with,
@@ -115,7 +115,7 @@ fn lfu_evicts_the_rarest_and_among_those_the_oldest() {
     cache.insert(&draft(&[1, 2]), TargetId(10));
     cache.insert(&draft(&[7, 8]), TargetId(13));
     assert_eq!(stored(&cache), [[1, 2], [5, 6], [7, 8]]);
-    // The newcomer replaced the older of the two n-grams with count 1; now 5 6 is the oldest.
+    // The new n-gram replaced the older of the two with count 1; now 5 6 is the oldest.
     cache.insert(&draft(&[9, 9]), TargetId(14));
     assert_eq!(stored(&cache), [[1, 2], [7, 8], [9, 9]]);
 }
@@ -218,7 +218,7 @@ fn only_spans_of_one_target_token_are_mined() {
     );
     let mined: Vec<_> = mine(&spans, &ids, &targets).collect();
     assert_eq!(mined, [(&draft(&[2, 3, 4])[..], TargetId(11))]);
-    // Spans that do not belong to the slices are no reason to panic.
+    // Spans that do not belong to the slices must not panic.
     assert_eq!(mine(&spans, &ids[..2], &targets[..1]).count(), 0);
 }
 
@@ -282,7 +282,7 @@ fn a_conflict_changes_its_mind() {
     );
     assert_ne!(cache.generation(), before);
     assert_eq!(cache.get(&draft(&[1, 2])), Some((TargetId(11), 3)));
-    // The first one comes back only when it is ahead again.
+    // The first token comes back only when it has the higher count again.
     assert_eq!(
         seen_as(&mut cache, 10),
         Insertion::Conflict { kept: TargetId(11) }
@@ -293,7 +293,7 @@ fn a_conflict_changes_its_mind() {
             before: TargetId(11)
         }
     );
-    // A third token wears the rival down before it can take its place.
+    // A third token uses up the rival's count before it replaces it.
     for _ in 0..3 {
         assert_eq!(seen_as(&mut cache, 12), Insertion::Conflict { kept });
     }
@@ -336,7 +336,7 @@ fn a_byte_budget_is_kept() {
                 Eviction::None => assert!(evicted == 0 && refused > 0),
                 _ => assert_eq!(evicted > 0, bytes > empty),
             }
-            // Its own limits say the same after a file.
+            // The limits hold as well after a round trip through a file.
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("cache.bin");
             cache.save(&path).unwrap();

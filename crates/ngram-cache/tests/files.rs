@@ -49,7 +49,7 @@ impl Scratch {
     }
 }
 
-/// A file with this body and everything around it right.
+/// A file with this body and a valid header and checksum.
 fn sealed(body: &[u8]) -> Vec<u8> {
     let mut file = b"ngramc\r\n".to_vec();
     file.extend(2u32.to_le_bytes());

@@ -1,7 +1,7 @@
 //! `memory_bytes` against an allocator that counts, and the cost of an n-gram under eviction.
 //!
-//! The allocator counts thread by thread: what the test harness allocates on a thread of its own is
-//! none of the cache's.
+//! The allocator counts by thread, so that allocations of the test harness on its own threads are
+//! not included.
 
 #![expect(unsafe_code, reason = "a global allocator can be written no other way")]
 
@@ -14,11 +14,11 @@ use rand_chacha::ChaCha8Rng;
 use vocab_align::{DraftId, TargetId};
 
 thread_local! {
-    /// Bytes that this thread asked for and has not given back.
+    /// Number of bytes that this thread has allocated and not freed.
     static LIVE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A thread that is ending counts no more.
+/// A thread that is ending is not counted any more.
 fn count(change: impl FnOnce(usize) -> usize) {
     let _ = LIVE.try_with(|live| live.set(change(live.get())));
 }
@@ -47,7 +47,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// N-grams with about the shape of real ones: few first tokens, mostly length 2.
+/// N-grams with about the shape of real ones: few first tokens, mostly of length 2.
 fn random_ngram(rng: &mut ChaCha8Rng) -> Vec<DraftId> {
     let mut ngram = vec![DraftId(rng.random_range(0..4000u32))];
     while ngram.len() < 2 || rng.random_range(0..6) == 0 {
@@ -78,7 +78,8 @@ fn the_accounting_equals_what_the_allocator_handed_out() {
             }
         }
         assert_eq!(cache.len(), 10_000);
-        // Ten times the limit has passed through: neither freed slots nor spare capacity may pile up.
+        // Ten times the limit has passed through: neither freed slots nor spare capacity may pile
+        // up.
         let per_ngram = cache.stats().bytes_per_ngram;
         eprintln!("{eviction:?}: {per_ngram:.1} bytes per n-gram after churn");
         assert!(per_ngram <= 48.0, "{eviction:?}: {per_ngram}");

@@ -1,4 +1,4 @@
-//! The replay on the real datasets and tokenizers (Table 4's method without a model). Needs the
+//! The replay on the real datasets and tokenizers (Table 4's method without a model). It needs the
 //! environment variable OMNIDRAFT_SHARED.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,10 +14,11 @@ use vocab_align::{Alignment, DraftId, MappingMode, TargetId, Vocabulary};
 
 /// Unique n-grams with llama-2 as drafter, counted independently of this crate.
 ///
-/// Those counts read the first word of a text as SentencePiece does, with a dummy space that belongs to
-/// the draft token but not to the text; redone that way they come to 4363, 1363, 12843, 5708 and 5124,
-/// 1416, 13335, 5922. The crate gives the space to both tokenizers instead, so that every n-gram is
-/// exact to the byte, which moves the counts by less than 2%. Without any space XSum is 5% above.
+/// Those counts read the first word of a text as SentencePiece does, with a dummy space that
+/// belongs to the draft token but not to the text. In the same way this crate counts 4363, 1363,
+/// 12843, 5708 and 5124, 1416, 13335, 5922. The crate gives the space to both tokenizers instead,
+/// so that every n-gram is exact to the byte, which moves the counts by less than 2%. Without any
+/// space XSum is 5% above.
 const PUBLISHED: [(&str, [(&str, usize); 4]); 2] = [
     (
         "qwen2",
@@ -39,7 +40,8 @@ const PUBLISHED: [(&str, [(&str, usize); 4]); 2] = [
     ),
 ];
 
-/// Below this size the struct itself and one large child list weigh on the average.
+/// Smallest number of n-grams at which the size per n-gram is checked. Below it the struct itself
+/// and one large child list dominate the average.
 const SMALLEST_MEASURED: usize = 500;
 
 fn shared() -> Option<PathBuf> {
@@ -246,7 +248,8 @@ fn translations_spell_the_draft_and_are_fast() {
     assert!(per_round < 5_000, "{per_round} ns for 5 draft tokens");
 }
 
-/// Nanoseconds an item, best of 50 passes since other processes may interrupt, and the sum of `work`.
+/// Nanoseconds per item and the sum of `work`. The time is the best of 50 passes, since other
+/// processes may interrupt.
 fn best_time<T>(items: &[T], work: impl Fn(&T) -> usize) -> (u128, usize) {
     let pass = || {
         let start = Instant::now();

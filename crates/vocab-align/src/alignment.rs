@@ -11,11 +11,11 @@ use crate::roles::SpecialRole;
 use crate::tables::Kind;
 use crate::vocabulary::Vocabulary;
 
-/// When a drafter's and a target's token count as the same.
+/// Rule by which a drafter's and a target's token count as the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MappingMode {
-    /// Equal bytes; special tokens by role.
+    /// Equal bytes; special tokens correspond by role.
     #[default]
     Bytes,
     /// The paper's rule: equal strings after rewriting only a leading `▁` to `Ġ`, looked up among
@@ -34,32 +34,34 @@ pub struct Alignment {
     direct: Vec<u32>,
     draft_of: Vec<u32>,
     pairs: Vec<(DraftId, TargetId)>,
-    /// Draft counterpart of special target tokens, by ascending target id; in both modes.
+    /// Draft counterparts of special target tokens, by ascending target id. They are the same in
+    /// both modes.
     specials: Vec<(TargetId, DraftId)>,
     stats: AlignmentStats,
     fingerprints: (u64, u64),
 }
 
-/// What `omnidraft align` prints.
+/// Numbers that `omnidraft align` prints.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct AlignmentStats {
     /// Ids in the drafter's vocabulary, added tokens included.
     pub draft_vocab: usize,
     /// Ids in the target's vocabulary, added tokens included.
     pub target_vocab: usize,
-    /// The rule.
+    /// Mapping rule.
     pub mode: MappingMode,
-    /// Draft tokens with a direct target token; special tokens mapped by role are not counted.
+    /// Number of draft tokens with a direct target token; special tokens mapped by role are not
+    /// counted.
     pub direct_tokens: usize,
     /// `direct_tokens / draft_vocab`.
     pub draft_coverage: f64,
-    /// Distinct target tokens reached by direct mapping over `target_vocab`.
+    /// Distinct target tokens reached by direct mapping, divided by `target_vocab`.
     pub target_coverage: f64,
-    /// One-to-one pairs, special tokens included.
+    /// Number of one-to-one pairs, special tokens included.
     pub pairs: usize,
-    /// Special draft tokens mapped by role.
+    /// Number of special draft tokens mapped by role.
     pub special_tokens: usize,
-    /// Direct mappings between tokens with different bytes; 0 in mode `bytes`.
+    /// Number of direct mappings between tokens with different bytes; 0 in mode `bytes`.
     pub byte_mismatches: usize,
 }
 
@@ -95,7 +97,7 @@ impl Alignment {
     }
 
     /// The target token of a draft token. Several draft tokens may share one, as `a` and `<0x61>`
-    /// do. `None`: not mapped, or not an id of the drafter's vocabulary.
+    /// do. `None` if the token is not mapped, or is not an id of the drafter's vocabulary.
     pub fn direct(&self, id: DraftId) -> Option<TargetId> {
         mapped(&self.direct, id.get()).map(TargetId)
     }
@@ -106,13 +108,14 @@ impl Alignment {
         mapped(&self.draft_of, id.get()).map(DraftId)
     }
 
-    /// One-to-one pairs by ascending draft id: what drafting and the loss L_DM share.
+    /// One-to-one pairs by ascending draft id. Drafting and the loss L_DM work on these shared
+    /// tokens.
     pub fn pairs(&self) -> &[(DraftId, TargetId)] {
         &self.pairs
     }
 
-    /// The draft token that takes the place of a special target token in the drafter's context,
-    /// in either mode.
+    /// The draft token that represents a special target token in the drafter's context, in either
+    /// mode.
     pub fn special_of(&self, id: TargetId) -> Option<DraftId> {
         let at = self
             .specials
@@ -121,9 +124,10 @@ impl Alignment {
         Some(self.specials[at].1)
     }
 
-    /// The length in bytes of what each target token is in the drafter's context
-    /// ([`DraftContext`](crate::DraftContext)): as [`Vocabulary::byte_lengths`], but a marker
-    /// without a counterpart is as long as its name, which is how the drafter spells it.
+    /// Length in bytes of each target token in the drafter's context
+    /// ([`DraftContext`](crate::DraftContext)). It is that of [`Vocabulary::byte_lengths`], except
+    /// that a marker without a counterpart has the length of its name, because the drafter reads
+    /// the name as text.
     pub fn spelled_lengths(&self, target: &Vocabulary<TargetId>, ids: &[TargetId]) -> Vec<usize> {
         ids.iter()
             .map(|&id| match target.bytes(id) {
@@ -134,9 +138,9 @@ impl Alignment {
             .collect()
     }
 
-    /// Whether draft and target tokens stand for the same bytes, as a
-    /// [`DraftContext`](crate::DraftContext) spells the target's. They need not where the drafter
-    /// normalises text or cannot spell it.
+    /// True if draft and target tokens stand for the same bytes, as a
+    /// [`DraftContext`](crate::DraftContext) counts the target's. They may differ if the drafter
+    /// normalises text or has no tokens for it.
     pub fn same_text(
         &self,
         (draft, ids): (&Vocabulary<DraftId>, &[DraftId]),
@@ -153,12 +157,12 @@ impl Alignment {
         drafted.eq(spelled.flatten())
     }
 
-    /// Counts and coverage.
+    /// Counts and coverage of this alignment.
     pub fn stats(&self) -> &AlignmentStats {
         &self.stats
     }
 
-    /// Fails if this alignment was not built from these revisions of the tokenizers.
+    /// Checks that this alignment was built from these revisions of the tokenizers.
     ///
     /// # Errors
     /// [`AlignError::StaleAlignment`].
@@ -189,7 +193,7 @@ fn mapped(table: &[u32], id: u32) -> Option<u32> {
     table.get(id as usize).copied().filter(|id| *id != NONE)
 }
 
-/// For every token of `from` the best token of `to` that stands for the same.
+/// For every token of `from`, the best token of `to` that stands for the same text.
 fn best_matches<A: TokenId, B: TokenId>(from: &Vocabulary<A>, to: &Vocabulary<B>) -> Vec<u32> {
     raw_ids(from.len())
         .map(|id| match from.tables().bytes(id) {
@@ -200,8 +204,8 @@ fn best_matches<A: TokenId, B: TokenId>(from: &Vocabulary<A>, to: &Vocabulary<B>
         .collect()
 }
 
-/// A token with the same string and kind comes first, so that a vocabulary maps to itself
-/// token by token even where `a` and `<0x61>` have the same bytes.
+/// The best token for a text. A token with the same string and kind comes first, so that a
+/// vocabulary maps to itself token by token even if `a` and `<0x61>` have the same bytes.
 fn best_text<A: TokenId, B: TokenId>(
     from: &Vocabulary<A>,
     id: u32,
@@ -220,9 +224,9 @@ fn best_text<A: TokenId, B: TokenId>(
         .or_else(|| to.tables().find_bytes(bytes))
 }
 
-/// Special tokens of the same role and name correspond, then those of the same role, then those
-/// of the role that substitutes a missing one. The only end token of a vocabulary corresponds to the
-/// end of a turn where the other vocabulary tells the two ends apart.
+/// The counterpart of a special token: one of the same role and name, else of the same role, else
+/// of the role that substitutes a missing one. If a vocabulary has a single end token and the other
+/// one distinguishes end of turn and end of text, the single one corresponds to the end of turn.
 fn best_special<A: TokenId, B: TokenId>(
     from: &Vocabulary<A>,
     id: u32,

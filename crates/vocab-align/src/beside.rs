@@ -1,6 +1,6 @@
-//! The files beside `tokenizer.json` that change what it does: `tokenizer_config.json`,
-//! `special_tokens_map.json`, `added_tokens.json`, and `config.json`, which names the kind of model.
-//! They are read as transformers 5 reads them.
+//! Files beside `tokenizer.json` that change its effect: `tokenizer_config.json`,
+//! `special_tokens_map.json`, `added_tokens.json`, and `config.json`, which names the kind of
+//! model. They are read as transformers 5 reads them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::named::{Entries, Named, Specials};
 use crate::pieces::Reading;
 use crate::roles::{RoleHints, SpecialRole};
 
-/// File that names special tokens, and more.
+/// File that names special tokens and has other settings.
 const CONFIG: &str = "tokenizer_config.json";
 /// File of older models that names special tokens.
 const SPECIAL_MAP: &str = "special_tokens_map.json";
@@ -25,20 +25,20 @@ const ADDED: &str = "added_tokens.json";
 pub(crate) struct Beside {
     config: Map<String, Value>,
     specials: Specials,
-    /// Tokens with the ids that older files give them.
+    /// Tokens with ids, as older files list them.
     added: Vec<AddedToken>,
-    /// True where `added_tokens_decoder` lists them.
+    /// True if `added_tokens_decoder` lists the added tokens.
     newer: bool,
     class: Class,
-    /// `tokenizer_config.json`.
+    /// Path of `tokenizer_config.json`.
     file: String,
 }
 
 /// Special tokens of a model folder by the names that a chat template uses: `bos_token`,
-/// `eos_token` and every other one that its files give.
+/// `eos_token` and all others that its files give.
 ///
 /// # Errors
-/// A file that cannot be read, is malformed, or names something that is no token.
+/// A file that cannot be read, is malformed, or names something that is not a token.
 pub fn special_names(folder: &Path) -> Result<BTreeMap<String, String>, AlignError> {
     let beside = Beside::read(folder)?;
     let names = beside.specials.named.into_iter();
@@ -46,7 +46,7 @@ pub fn special_names(folder: &Path) -> Result<BTreeMap<String, String>, AlignErr
 }
 
 impl Beside {
-    /// Nothing beside the file.
+    /// Settings without any file.
     pub(crate) fn nothing() -> Self {
         Self {
             config: Map::new(),
@@ -58,7 +58,7 @@ impl Beside {
         }
     }
 
-    /// The files of a folder, those that there are.
+    /// Reads those of the files that a folder has.
     pub(crate) fn read(folder: &Path) -> Result<Self, AlignError> {
         let (config, mut entries) = object(folder, CONFIG)?.unwrap_or_default();
         let mut beside = Self {
@@ -69,7 +69,7 @@ impl Beside {
         };
         let file = |name: &str| folder.join(name).is_file();
         beside.defaults(&mut entries, file(PIECES) && !file("tokenizer.json"));
-        // Newer files say it all in `added_tokens_decoder`, and older ones are not looked at then.
+        // Newer files list everything in `added_tokens_decoder`; older ones are then ignored.
         let map = match beside.newer {
             true => None,
             false => object(folder, SPECIAL_MAP)?.map(|(_, entries)| entries),
@@ -101,10 +101,10 @@ impl Beside {
         Ok(beside)
     }
 
-    /// The names that a class gives its tokens itself, where the file says nothing of them.
+    /// Adds the special tokens that a class names by default, unless the file names them.
     fn defaults(&self, entries: &mut Entries, pieces: bool) {
         let names = match (self.class, pieces) {
-            // So does SentencePiece, whose own file has no other names for them.
+            // SentencePiece's own file has the same names and no others.
             (Class::AsWritten, true) => Class::Llama.standard_names(),
             (class, _) => class.standard_names(),
         };
@@ -115,7 +115,7 @@ impl Beside {
         }
     }
 
-    /// The manner in which a `tokenizer.model` is read beside these files.
+    /// Settings for reading a `tokenizer.model` beside these files.
     pub(crate) fn pieces(&self) -> Reading {
         let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
         let opens = flag("add_bos_token").unwrap_or(self.class == Class::CodeLlama);
@@ -127,13 +127,13 @@ impl Beside {
         }
     }
 
-    /// True where no text holds special tokens, whatever is written in it.
+    /// True if the names of special tokens are ordinary text in every text.
     pub(crate) fn splits_specials(&self) -> bool {
         let key = self.config.get("split_special_tokens");
         key.and_then(Value::as_bool).unwrap_or(false)
     }
 
-    /// The roles of special tokens with unusual names.
+    /// Roles of special tokens with unusual names.
     pub(crate) fn hints(&self) -> RoleHints {
         let keys = [
             ("bos_token", SpecialRole::Bos),
@@ -148,11 +148,11 @@ impl Beside {
         keys.into_iter().filter_map(hint).collect()
     }
 
-    /// Changes a file to what transformers makes of it beside these; `pieces` where it is a
+    /// Changes a file as transformers does beside these settings; `pieces` is true for a
     /// `tokenizer.model`.
     ///
     /// # Errors
-    /// A class that cannot be built of this file.
+    /// A class that cannot be built from this file.
     pub(crate) fn apply(&self, raw: &mut RawFile, pieces: bool) -> Result<(), AlignError> {
         let anew = self.rebuild(raw, pieces)? && !pieces;
         let mut tokens: BTreeMap<u32, AddedToken> = BTreeMap::new();
@@ -162,7 +162,7 @@ impl Beside {
             tokens.extend(raw.added_tokens.iter().map(own));
         }
         if anew {
-            // Of the file's own tokens those that are listed count, wherever they stood.
+            // Of the file's own added tokens only those that are listed count, wherever they stood.
             raw.added_tokens.clear();
         }
         for token in tokens.values() {
@@ -172,7 +172,8 @@ impl Beside {
         let before: Vec<String> = raw.added_tokens.iter().map(own).collect();
         let mut seen: Vec<&Named> = Vec::new();
         for token in self.specials.all() {
-            // Of several tokens with one content, what text does around the last one counts.
+            // Of several tokens with one content, the last one's treatment of surrounding text
+            // counts.
             if !before.contains(&token.content) && !seen.contains(&token) {
                 self.add(raw, &token.added(0));
                 seen.push(token);
@@ -201,8 +202,8 @@ impl Beside {
         Ok(())
     }
 
-    /// Adds a token, or changes what text does around it. Its id is what the tokenizers library would
-    /// give it: its own, where it is a token already, or the first free one.
+    /// Adds a token, or changes its treatment of surrounding text. Its id is the one that the
+    /// tokenizers library would give: its own if it is a token already, else the first free one.
     fn add(&self, raw: &mut RawFile, token: &AddedToken) {
         let mut token = token.clone();
         token.special |= self.specials.is_named(&token.content);
@@ -224,7 +225,7 @@ impl Beside {
         raw.added_tokens.push(token);
     }
 
-    /// Gives the file the pipeline of its class; true where it has one.
+    /// Gives the file the pipeline of its class. Returns true if the class has one.
     fn rebuild(&self, raw: &mut RawFile, pieces: bool) -> Result<bool, AlignError> {
         let Some([normalizer, pre_tokenizer, decoder]) = self.class.pipeline(&self.config) else {
             return Ok(false);
@@ -269,7 +270,7 @@ impl Beside {
     }
 }
 
-/// The id of a string of the model's vocabulary, and the vocabulary's size.
+/// The id of a string in the model's vocabulary, and the size of that vocabulary.
 fn in_model(model: &Value, content: &str) -> (Option<u32>, u64) {
     match &model["vocab"] {
         Value::Object(vocab) => {
@@ -286,7 +287,7 @@ fn in_model(model: &Value, content: &str) -> (Option<u32>, u64) {
 
 /// The class that transformers 5 would choose.
 fn class(config: &Map<String, Value>, folder: &Path) -> Result<Class, AlignError> {
-    // What is wrong with config.json is for its own reader to say.
+    // Faults of config.json are reported by its own reader.
     let model: Value = std::fs::read(folder.join("config.json"))
         .ok()
         .and_then(|bytes| serde_json::from_slice(without_mark(&bytes)).ok())
@@ -303,7 +304,7 @@ fn class(config: &Map<String, Value>, folder: &Path) -> Result<Class, AlignError
     })
 }
 
-/// `added_tokens_decoder`: tokens by their ids.
+/// The tokens of `added_tokens_decoder`, with their ids.
 fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError> {
     let key = "added_tokens_decoder";
     let Some(tokens) = decoder.as_object() else {
@@ -342,7 +343,7 @@ fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError
 /// An object of a file, and its entries in order.
 type Object = (Map<String, Value>, Entries);
 
-/// An object in a file of the folder, if there is the file.
+/// The object in a file of the folder; `None` if there is no such file.
 fn object(folder: &Path, name: &str) -> Result<Option<Object>, AlignError> {
     let path = folder.join(name);
     if !path.is_file() {

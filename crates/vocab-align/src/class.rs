@@ -1,20 +1,21 @@
-//! The class of tokenizer that transformers 5 chooses for a folder, and the pipelines of the classes that
-//! it builds anew from the vocabulary and merges of `tokenizer.json`, whatever pipeline the file
-//! describes.
+//! Tokenizer classes that transformers 5 chooses for a folder. Some of them are built anew from the
+//! vocabulary and merges of `tokenizer.json`, whatever pipeline the file describes; this module has
+//! their pipelines.
 
 use serde_json::{Map, Value, json};
 
-/// Key of `tokenizer_config.json` in folders whose `tokenizer.json` counts as it is written, because it is
-/// made of a GGUF file and its pipeline is llama.cpp's.
+/// Key of `tokenizer_config.json` in folders whose `tokenizer.json` is used as written, because it
+/// is made from a GGUF file and its pipeline is llama.cpp's.
 pub const OWN_PIPELINE: &str = "omnidraft_pipeline";
-/// The class that reads a file as it is written.
+/// Name of the class that uses a file as written.
 const WRITTEN: &str = "TokenizersBackend";
-/// The expression by which Qwen cuts a text into words.
+/// Regular expression by which Qwen splits a text into words.
 const QWEN_WORDS: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-/// Classes that transformers builds anew, each in a manner that no listed model needs.
+/// Classes that transformers builds anew and that are not supported here; no listed model needs
+/// them.
 const OTHERS: [&str; 38] = [
     "AlbertTokenizer",
     "BartTokenizer",
@@ -56,7 +57,7 @@ const OTHERS: [&str; 38] = [
     "XLNetTokenizer",
 ];
 
-/// A class of tokenizers.
+/// A tokenizer class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     /// `LlamaTokenizer`.
@@ -73,16 +74,16 @@ pub(crate) enum Class {
     GptNeoX,
     /// `CohereTokenizer`.
     Cohere,
-    /// Any other: the file's own pipeline counts.
+    /// Any other class: the file's own pipeline counts.
     AsWritten,
 }
 
 impl Class {
-    /// The class for a `tokenizer_config.json` and a `config.json`; `byte_level` says whether the text of
-    /// `tokenizer.json` speaks of `ByteLevel`.
+    /// The class for a `tokenizer_config.json` and a `config.json`. `byte_level` is true if
+    /// `tokenizer.json` mentions `ByteLevel`.
     ///
     /// # Errors
-    /// The name of a class with a pipeline that is not known here.
+    /// The name of a class whose pipeline is not supported.
     pub(crate) fn choose(
         config: &Map<String, Value>,
         model: &Value,
@@ -99,7 +100,7 @@ impl Class {
             "mistral" | "phi3" | "granite" | "olmo2" => Some(WRITTEN),
             _ => None,
         };
-        // Files of these families are known to name a wrong one.
+        // Files of these families are known to name a wrong class.
         let wrong = ["phi3", "qwen2"].contains(&family);
         let named = config.get("tokenizer_class").and_then(Value::as_str);
         let named = named.or_else(|| model["tokenizer_class"].as_str());
@@ -124,7 +125,7 @@ impl Class {
         })
     }
 
-    /// Its name.
+    /// Name of the class.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Llama => "LlamaTokenizer",
@@ -138,12 +139,12 @@ impl Class {
         }
     }
 
-    /// True of the classes whose tokens have a sign for a space, as those of SentencePiece.
+    /// True of classes whose tokens have a sign for a space, as those of SentencePiece.
     pub(crate) fn writes_space_sign(self) -> bool {
         matches!(self, Self::Llama | Self::CodeLlama | Self::Gemma)
     }
 
-    /// The tokens of the standard names, where the files say nothing of them.
+    /// Tokens of the standard names, used if the files name none.
     pub(crate) fn standard_names(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Llama | Self::CodeLlama => &[
@@ -187,7 +188,7 @@ impl Class {
         }
     }
 
-    /// The tokens of names of its own.
+    /// Tokens of names that only this class has.
     pub(crate) fn own_names(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::CodeLlama => &[
@@ -201,12 +202,13 @@ impl Class {
         }
     }
 
-    /// True where its model has an unknown token.
+    /// True if the class's model has an unknown token.
     pub(crate) fn has_unknown(self) -> bool {
         matches!(self, Self::CodeLlama | Self::Gemma)
     }
 
-    /// Its pipeline: normalizer, pre-tokenizer and decoder. `None` where the file's counts.
+    /// Pipeline of the class: normalizer, pre-tokenizer and decoder. `None` if the file's own
+    /// counts.
     pub(crate) fn pipeline(self, config: &Map<String, Value>) -> Option<[Value; 3]> {
         let flag = |key: &str| config.get(key).and_then(Value::as_bool);
         let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });

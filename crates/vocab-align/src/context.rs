@@ -9,46 +9,46 @@ use crate::pipeline::{PieceEnd, Segmentation};
 use crate::prefix::Opening;
 use crate::vocabulary::Vocabulary;
 
-/// Pieces at the end of the window that are kept open.
+/// Number of pieces at the end of the window that are kept open.
 ///
-/// In the patterns of GPT-2, Llama-3, Qwen2 and their kin the last match may grow or split, and a
-/// run of spaces before it may join it when a line break follows. A vocabulary without
-/// pre-tokenizer is cut between characters that are neighbours in no token, which is final at
+/// In the patterns of GPT-2, Llama-3, Qwen2 and similar tokenizers the last match may grow or
+/// split, and a run of spaces before it may join it if a line break follows. A vocabulary without
+/// pre-tokenizer is cut between characters that are neighbours in no token; such a cut is final at
 /// once. An unfinished UTF-8 character makes one more piece. The first piece of the window is its
 /// margin and the next one its guard (see [`DraftContext`]).
 const OPEN_PIECES: usize = 5;
 
-/// Bytes kept open besides, for pre-tokenizers with very short pieces.
+/// Number of bytes that are also kept open, for pre-tokenizers with very short pieces.
 const OPEN_BYTES: usize = 16;
 
-/// Bytes kept open behind a cut inside a piece that is too long.
+/// Number of bytes kept open after a cut inside a piece that is too long.
 const OPEN_BYTES_FORCED: usize = 256;
 
 /// The drafter's context: a fixed prompt and the response in the drafter's canonical tokens
 /// (the "translate back" step of Algorithm 1).
 ///
 /// The response's tokens are those of encoding its text as a whole, as the drafter's own library
-/// does: normalised, with a dummy prefix where the tokenizer writes one, an unknown token or
-/// nothing for what the drafter cannot spell. [`lengths`](Self::lengths) says how many bytes of
-/// the target's tokens each one stands for.
+/// does. Text is normalised, gets a dummy prefix if the tokenizer writes one, and becomes an
+/// unknown token or nothing if the drafter has no token for it. [`lengths`](Self::lengths) gives
+/// the number of bytes of the target's tokens that each draft token stands for.
 ///
-/// Special target tokens become the draft token of their role. Where there is none, a
-/// [marker](Vocabulary::marker) is spelled out as text in the drafter's tokens for its name. Any
-/// other (padding, unknown) and ids without a token, such as padding rows of the target's head,
-/// contribute nothing. The text before and after a special token is tokenised separately.
+/// Special target tokens become the draft token of their role. If there is none, the name of a
+/// [marker](Vocabulary::marker) is tokenised as text. Other special tokens (padding, unknown) and
+/// ids without a token, such as padding rows of the target's head, contribute nothing. The text
+/// before and after a special token is tokenised separately.
 ///
-/// Cost of a push: re-tokenising a *window*, which is the pushed text and the last few pieces
-/// (words) before it. Its first piece is a margin: it gives the next ones their left context, and
-/// its own tokens are not looked at. The piece behind it is the guard: if it comes out otherwise
-/// than before, text far behind moves earlier cuts, and the window grows to the left until its
-/// guard holds, at most to the start of the response.
+/// A push re-tokenises a *window*: the pushed text and the last few pieces (words) before it. The
+/// window's first piece is a margin, which gives the next ones their left context; its own tokens
+/// are ignored. The piece after it is the guard. If the guard's tokens change, the new text has
+/// moved earlier cuts, and the window grows to the left until its guard stays the same, at most to
+/// the start of the response.
 #[derive(Clone, Debug)]
 pub struct DraftContext {
     draft: Vocabulary<DraftId>,
     target: Vocabulary<TargetId>,
     alignment: Arc<Alignment>,
     ids: Vec<DraftId>,
-    /// Bytes of the response that each of its tokens stands for.
+    /// Number of bytes of the response that each of its tokens stands for.
     lengths: Vec<usize>,
     section: Section,
     grown: usize,
@@ -59,19 +59,20 @@ pub struct DraftContext {
 #[derive(Clone, Debug)]
 struct Section {
     text: Vec<u8>,
-    /// Index of its first token in the response.
+    /// Index in the response of its first token.
     first: usize,
-    /// Bytes before it that no token stands for: its first token's.
+    /// Number of bytes before the section that no token stands for. They count as part of its first
+    /// token.
     carried: usize,
-    /// What stands before it in the drafter's context.
+    /// The kind of text before it in the drafter's context.
     opening: Opening,
-    /// Whether its first space is the target's dummy prefix, which is no text.
+    /// True if its first space is the target's dummy prefix, which is not text.
     dummy: bool,
-    /// Whether the token before it takes white space along.
+    /// True if the special token before it absorbs white space.
     stripped: bool,
-    /// Where its pieces end.
+    /// Ends of its pieces.
     pieces: Vec<PieceEnd>,
-    /// How many of them are before the window.
+    /// Number of pieces before the window.
     closed: usize,
 }
 
@@ -89,12 +90,12 @@ impl Section {
         }
     }
 
-    /// Where the window starts.
+    /// Start of the window.
     fn window(&self) -> PieceEnd {
         self.end_of(self.closed)
     }
 
-    /// Where the first `pieces` pieces end.
+    /// End of the first `pieces` pieces.
     fn end_of(&self, pieces: usize) -> PieceEnd {
         let last = pieces.checked_sub(1).and_then(|i| self.pieces.get(i));
         last.copied().unwrap_or(PieceEnd {
@@ -104,7 +105,7 @@ impl Section {
         })
     }
 
-    /// Bytes behind its last token.
+    /// Number of bytes after its last token.
     fn unspelled(&self) -> usize {
         match self.pieces.last() {
             Some(last) => self.text.len() - last.byte,
@@ -112,7 +113,7 @@ impl Section {
         }
     }
 
-    /// Bytes at its start that are no text to the drafter.
+    /// Number of bytes at its start that are not text for the drafter.
     fn skipped(&self) -> usize {
         let dummy = usize::from(self.dummy && self.text.first() == Some(&b' '));
         let rest = &self.text[dummy..];
@@ -151,8 +152,8 @@ impl DraftContext {
         Ok(context)
     }
 
-    /// Begins a new response after a prompt, in both models' tokens. The draft tokens are never
-    /// re-tokenised; the target's are looked at only for how the response opens.
+    /// Begins a new response after a prompt, which is given in both models' tokens. The draft
+    /// tokens are never re-tokenised; the target's only determine the opening of the response.
     pub fn start(&mut self, draft: &[DraftId], target: &[TargetId]) {
         self.ids.clear();
         self.ids.extend_from_slice(draft);
@@ -162,11 +163,11 @@ impl DraftContext {
         self.open(opening, target, 0);
     }
 
-    /// Appends target tokens and returns how many leading draft tokens stayed as they were: the
+    /// Appends target tokens. Returns the number of leading draft tokens that stayed the same: the
     /// length to which the drafter's KV cache is rolled back.
     ///
     /// # Errors
-    /// [`AlignError::Tokenise`] where the drafter's model refuses the text.
+    /// [`AlignError::Tokenise`] if the drafter's tokenizer refuses the text.
     pub fn push(&mut self, tokens: &[TargetId]) -> Result<usize, AlignError> {
         let mut unchanged = self.ids.len();
         for id in tokens {
@@ -176,7 +177,7 @@ impl DraftContext {
                 let (lstrip, _) = self.draft.strips(counterpart);
                 unchanged = unchanged.min(self.retokenise(lstrip)?);
                 self.ids.push(counterpart);
-                // What was left unspelled before it is counted with it.
+                // Bytes before it that no token stands for are counted with it.
                 self.lengths.push(self.section.unspelled());
                 let opening = self.draft.opening_after(&self.ids);
                 self.open(opening, Opening::Added, 0);
@@ -201,19 +202,20 @@ impl DraftContext {
         &self.ids
     }
 
-    /// For every token behind the prompt, how many bytes of the pushed tokens (as
-    /// [`Alignment::spelled_lengths`] counts them) it stands for. A draft token's own bytes may be
-    /// others: see [`Vocabulary::encode_with_lengths`].
+    /// Number of bytes of the pushed tokens, as counted by [`Alignment::spelled_lengths`], that
+    /// each token after the prompt stands for. It may differ from the draft token's own length: see
+    /// [`Vocabulary::encode_with_lengths`].
     pub fn lengths(&self) -> &[usize] {
         &self.lengths
     }
 
-    /// How many bytes at the end of the response the next push may tokenise differently.
+    /// Number of bytes at the end of the response that the next push may tokenise differently.
     pub fn open_bytes(&self) -> usize {
         self.section.text.len() - self.section.window().byte
     }
 
-    /// How often a window had to grow, because text moved a cut further back than expected.
+    /// Number of times that a window had to grow, because text moved a cut further back than
+    /// expected.
     pub fn grown_windows(&self) -> usize {
         self.grown
     }
@@ -223,7 +225,8 @@ impl DraftContext {
         let mut section = Section::new(self.lengths.len());
         section.carried = carried;
         section.opening = opening;
-        // A space that opens the target's text by rule is none where the drafter's text opens too.
+        // A space that opens the target's text by rule is not text if the drafter's text opens here
+        // too.
         section.dummy = opening != Opening::Middle && self.target.prefixes(target);
         section.stripped = match (opening, self.ids.last()) {
             (Opening::Added, Some(last)) => self.draft.strips(*last).1,
@@ -232,8 +235,8 @@ impl DraftContext {
         self.section = section;
     }
 
-    /// Replaces the window's tokens by those of its bytes, `trimmed` at the end; returns how many
-    /// tokens of the context stayed.
+    /// Replaces the window's tokens by those of its bytes, with white space at its end removed if
+    /// `trimmed`. Returns the number of tokens of the context that stayed.
     fn retokenise(&mut self, trimmed: bool) -> Result<usize, AlignError> {
         loop {
             self.segment_window(trimmed)?;
@@ -264,8 +267,8 @@ impl DraftContext {
         Ok(())
     }
 
-    /// The token of the new segmentation from which the context is replaced, and the first of the
-    /// response that is. `None` where margin or guard moved.
+    /// The first token of the new segmentation that enters the context, and the first token of the
+    /// response that it replaces. `None` if the margin's end or the guard changed.
     fn guarded(&self) -> Option<(usize, usize)> {
         let section = &self.section;
         if section.closed == 0 {
@@ -297,8 +300,8 @@ impl DraftContext {
             .map_or(0, |i| i + 1);
     }
 
-    /// Puts the new tokens in the place of the response's from `old` on; returns how many tokens
-    /// of the context stayed.
+    /// Replaces the response's tokens from `old` on by the new ones from `new` on. Returns the
+    /// number of tokens of the context that stayed.
     fn replace(&mut self, (new, old): (usize, usize)) -> usize {
         let prompt = self.prompt_len();
         let (section, scratch) = (&mut self.section, &self.scratch);

@@ -1,4 +1,4 @@
-//! What can go wrong, with the data a caller needs to say it.
+//! Errors of this crate, with the data that a message needs.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub enum AlignError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The file is not JSON, ends too early, or a value has the wrong type.
@@ -25,7 +25,7 @@ pub enum AlignError {
         column: usize,
         /// Path of the offending key, `.` at the root.
         key: String,
-        /// What was found and what was expected.
+        /// The value found and the one expected.
         message: String,
     },
     /// A key is missing or its value contradicts the rest of the file.
@@ -35,10 +35,10 @@ pub enum AlignError {
         file: String,
         /// Path of the key.
         key: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
-    /// The file is valid but uses a feature whose tokens have no byte spelling here.
+    /// The file is valid but uses a feature that this crate cannot express in bytes.
     #[error("{file}, key `{key}`: {what} is not supported ({hint})")]
     Unsupported {
         /// The file.
@@ -47,18 +47,18 @@ pub enum AlignError {
         key: String,
         /// The feature.
         what: String,
-        /// What to use instead.
+        /// Advice: an alternative.
         hint: &'static str,
     },
-    /// The `tokenizers` library refused a text.
+    /// The `tokenizers` library refuses a text.
     #[error("{file}: a text cannot be tokenised: {message}")]
     Tokenise {
         /// The tokenizer file.
         file: String,
-        /// The library's reason.
+        /// Message of the library.
         message: String,
     },
-    /// A text holds a token that the model has no row for.
+    /// A text holds a token that is beyond the rows of the model's embedding.
     #[error(
         "{file}: the text holds the token {token:?} with id {id}, for which the model's embedding of {rows} rows has none"
     )]
@@ -69,10 +69,10 @@ pub enum AlignError {
         token: String,
         /// Its id.
         id: u32,
-        /// Rows of the embedding.
+        /// Number of rows of the embedding.
         rows: usize,
     },
-    /// An alignment used with a vocabulary it was not built from.
+    /// An alignment is used with a vocabulary that it was not built from.
     #[error("the alignment was built from another revision of {side} tokenizer {file}")]
     StaleAlignment {
         /// `drafter` or `target`.

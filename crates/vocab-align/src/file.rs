@@ -1,4 +1,4 @@
-//! Reading `tokenizer.json` and checking it, before anything is built from it.
+//! Reader of `tokenizer.json`, which is checked before anything is built from it.
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -9,10 +9,10 @@ use crate::error::AlignError;
 use crate::pieces;
 use crate::spelling::Spelling;
 
-/// SentencePiece's own file, which is read where there is no `tokenizer.json`.
+/// SentencePiece's own file. It is read if there is no `tokenizer.json`.
 pub(crate) const PIECES: &str = "tokenizer.model";
 
-/// Ids beyond this are taken for damage: tables are as long as the largest id.
+/// Largest id. Larger ones count as damage, because tables are as long as the largest id.
 const MAX_ID: u64 = 1 << 24;
 
 /// The parts of a `tokenizer.json` that alignment needs, checked.
@@ -20,7 +20,7 @@ pub(crate) struct TokenizerFile {
     pub(crate) name: String,
     pub(crate) spelling: Spelling,
     pub(crate) byte_fallback: bool,
-    /// Model tokens in no particular order; ids are distinct.
+    /// Model tokens in no particular order, with distinct ids.
     pub(crate) tokens: Vec<(String, u32)>,
     pub(crate) added: Vec<AddedToken>,
     pub(crate) unk: Option<String>,
@@ -29,9 +29,10 @@ pub(crate) struct TokenizerFile {
     pub(crate) post_processor: Value,
     /// The `model` section without dropout, safe to hand to the `tokenizers` crate.
     pub(crate) model: Value,
-    /// Rows of the embedding of the model that reads these tokens, where there is one.
+    /// Number of rows of the embedding of the model that reads these tokens, if known.
     pub(crate) rows: Option<usize>,
-    /// True where the names of special tokens are text in every text (`split_special_tokens`).
+    /// True if the names of special tokens are ordinary text in every text
+    /// (`split_special_tokens`).
     pub(crate) splits_specials: bool,
 }
 
@@ -42,21 +43,21 @@ pub(crate) struct AddedToken {
     pub(crate) content: String,
     #[serde(default)]
     pub(crate) special: bool,
-    /// Found only where it is a word of its own.
+    /// True if the token is found only as a word of its own.
     #[serde(default)]
     pub(crate) single_word: bool,
-    /// Takes the white space before it along.
+    /// True if the token absorbs white space before it.
     #[serde(default)]
     pub(crate) lstrip: bool,
-    /// Takes the white space behind it along.
+    /// True if the token absorbs white space after it.
     #[serde(default)]
     pub(crate) rstrip: bool,
-    /// Looked for in normalised text, by its normalised name.
+    /// True if the token is looked up by its normalised name in normalised text.
     pub(crate) normalized: Option<bool>,
 }
 
 impl AddedToken {
-    /// A special token that takes no white space along.
+    /// A special token that absorbs no white space.
     pub(crate) fn plain(id: u32, content: &str) -> Self {
         Self {
             id,
@@ -70,7 +71,7 @@ impl AddedToken {
     }
 }
 
-/// The file as it is.
+/// The file as parsed.
 #[derive(Deserialize)]
 pub(crate) struct RawFile {
     #[serde(default)]
@@ -99,12 +100,12 @@ impl RawFile {
         }
     }
 
-    /// Puts nothing before or after a text.
+    /// Removes the post-processor, so that nothing is added around a text.
     pub(crate) fn open_with_nothing(&mut self) {
         self.post_processor = Value::Null;
     }
 
-    /// Puts a token before every text.
+    /// Sets a post-processor that adds a token before every text.
     pub(crate) fn open_with(&mut self, token: &str, id: usize) {
         let opening = serde_json::json!({ "SpecialToken": { "id": token, "type_id": 0 } });
         let text = serde_json::json!({ "Sequence": { "id": "A", "type_id": 0 } });
@@ -117,7 +118,7 @@ impl RawFile {
         });
     }
 
-    /// True where strings of tokens are bytes that are written as letters.
+    /// True if the strings of tokens are in the byte-level alphabet.
     pub(crate) fn is_byte_level(&self) -> bool {
         mentions(&self.pre_tokenizer, "ByteLevel") || mentions(&self.decoder, "ByteLevel")
     }
@@ -126,7 +127,7 @@ impl RawFile {
 /// The strings and ids of `model.vocab`, and the unknown token's string.
 type ModelTokens = (Vec<(String, u32)>, Option<String>);
 
-/// A file without the mark of its encoding (U+FEFF), which some editors write in front.
+/// The file without its byte order mark (U+FEFF), which some editors write.
 pub(crate) fn without_mark(json: &[u8]) -> &[u8] {
     json.strip_prefix("\u{feff}".as_bytes()).unwrap_or(json)
 }
@@ -158,7 +159,7 @@ pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
 }
 
 impl TokenizerFile {
-    /// Reads and checks a file, as it is beside these others.
+    /// Parses and checks a file, together with the settings beside it.
     pub(crate) fn parse(
         json: &[u8],
         name: &str,
@@ -213,12 +214,12 @@ impl TokenizerFile {
         })
     }
 
-    /// True where the model has a row for a token.
+    /// True if the model has a row for a token.
     pub(crate) fn has_row(&self, id: u32) -> bool {
         self.rows.is_none_or(|rows| (id as usize) < rows)
     }
 
-    /// A stage of the library; `None` where the file has none.
+    /// A stage of the library's pipeline; `None` if the file has none.
     pub(crate) fn component<T: for<'de> Deserialize<'de>>(
         &self,
         key: &str,
@@ -241,7 +242,7 @@ impl TokenizerFile {
     }
 }
 
-/// Whether a component, or one inside a `Sequence`, has this type.
+/// True if a component, or one inside a `Sequence`, has this type.
 fn mentions(component: &Value, kind: &str) -> bool {
     component["type"] == kind
         || ["normalizers", "pretokenizers", "decoders"]
@@ -262,7 +263,7 @@ fn writes_space_sign(raw: &RawFile) -> bool {
         || replaces(&raw.decoder)
 }
 
-/// Builds errors that name the file.
+/// Builder of errors that name the file.
 struct Check<'a> {
     name: &'a str,
 }
@@ -325,7 +326,7 @@ impl Check<'_> {
         Ok((tokens, model["unk_token"].as_str().map(str::to_owned)))
     }
 
-    /// Every merge must join two tokens into a third.
+    /// Checks that every merge joins two tokens into a third.
     fn merges(
         &self,
         model: &Value,

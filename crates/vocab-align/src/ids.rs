@@ -1,4 +1,4 @@
-//! Token identifiers that cannot be mixed up between the two vocabularies.
+//! Token ids of the two vocabularies, as distinct types.
 
 use std::fmt;
 use std::hash::Hash;

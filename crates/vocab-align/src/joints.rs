@@ -1,14 +1,14 @@
-//! Places inside a piece that no token spans.
+//! Positions inside a piece that no token spans.
 
 use rustc_hash::FxHashSet;
 
 use crate::file::TokenizerFile;
 use crate::spelling::{SPACE_SIGN, fallback_byte};
 
-/// The pairs of neighbouring characters inside some token. Between two characters that are
+/// Pairs of characters that are neighbours inside some token. Between two characters that are
 /// neighbours in no token no merge can happen, so BPE and Unigram treat both sides independently.
-/// In SentencePiece vocabularies without a pre-tokenizer this cuts before nearly every word:
-/// boundaries that later text cannot move.
+/// In SentencePiece vocabularies without a pre-tokenizer such cuts lie before nearly every word,
+/// and later text cannot move them.
 pub(crate) struct Joints {
     ascii: Box<[u128; 128]>,
     other: FxHashSet<(char, char)>,
@@ -33,8 +33,8 @@ impl Joints {
         joints
     }
 
-    /// Where both characters sit in the ASCII table; `▁` takes the place of the space, which
-    /// SentencePiece text does not contain any more.
+    /// Index of a character in the ASCII table, if it is in it. `▁` has the index of the space,
+    /// which SentencePiece text does not contain any more.
     fn ascii_index(c: char) -> Option<usize> {
         match c {
             SPACE_SIGN => Some(usize::from(b' ')),
@@ -53,7 +53,7 @@ impl Joints {
         }
     }
 
-    /// Whether some token has these two characters side by side.
+    /// True if some token has these two characters side by side.
     pub(crate) fn joined(&self, left: char, right: char) -> bool {
         match (Self::ascii_index(left), Self::ascii_index(right)) {
             (Some(left), Some(right)) => self.ascii[left] >> right & 1 == 1,

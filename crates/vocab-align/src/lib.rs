@@ -14,8 +14,8 @@
 //! ([`TargetId`]).
 //!
 //! Ids are those of the `tokenizers` library. In mode [`MappingMode::Bytes`] no token is mapped to
-//! different bytes. A [`DraftContext`] is the drafter's reading of the target's text, whatever of
-//! it the drafter can spell; it says how many of the target's bytes each of its tokens stands for.
+//! different bytes. A [`DraftContext`] is the target's text in the drafter's tokens, as far as the
+//! drafter has tokens for it, with the number of the target's bytes that each token stands for.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Special tokens by the names that the files of a folder give them, in the order in which
-//! transformers 5 adds those that a tokenizer lacks.
+//! Special tokens by the names that a folder's files give them, in the order in which transformers
+//! 5 adds those that a tokenizer lacks.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::file::{AddedToken, without_mark};
 
-/// Names that every tokenizer may give a token, in the order in which they are added.
+/// Standard names of special tokens, in the order in which they are added.
 const STANDARD: [&str; 7] = [
     "bos_token",
     "eos_token",
@@ -20,20 +20,20 @@ const STANDARD: [&str; 7] = [
     "cls_token",
     "mask_token",
 ];
-/// List of further tokens, or an object with names for them.
+/// Key of a list of further tokens, or of an object with names for them.
 const EXTRA: &str = "extra_special_tokens";
-/// The list's older name.
+/// Older key of the list.
 const ADDITIONAL: &str = "additional_special_tokens";
-/// Names of tokens of one model.
+/// Key of an object with tokens that only one model names.
 const SPECIFIC: &str = "model_specific_special_tokens";
-/// Marks an object that stands for a token.
+/// Key that marks an object as a token.
 const TYPE: &str = "__type";
 
-/// A token as a configuration names it.
+/// A token as a configuration describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) content: String,
-    /// True of one that is written as a text.
+    /// True if it is written as a string.
     is_text: bool,
     lstrip: bool,
     rstrip: bool,
@@ -42,7 +42,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// A text, or an object with `content` and what text does around the token.
+    /// Reads a string, or an object with `content` and the treatment of white space around the
+    /// token.
     pub(crate) fn of(value: &Value) -> Option<Self> {
         let content = value.as_str().or_else(|| value.get("content")?.as_str())?;
         let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
@@ -69,18 +70,18 @@ impl Named {
     }
 }
 
-/// An object of a file: its entries in the order in which they are written.
+/// The entries of a JSON object in the order of the file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     entries: Vec<(String, Value)>,
-    /// The object [`EXTRA`], where it is one.
+    /// The object under [`EXTRA`], if it is one.
     extra: Option<Vec<(String, Value)>>,
-    /// The object [`SPECIFIC`].
+    /// The object under [`SPECIFIC`].
     specific: Option<Vec<(String, Value)>>,
 }
 
 impl Entries {
-    /// The entries of a JSON object; none of anything else.
+    /// The entries of a JSON object; empty for any other value.
     pub(crate) fn read(json: &[u8]) -> Self {
         let Ok(Pairs(pairs)) = serde_json::from_slice::<Pairs<Node>>(without_mark(json)) else {
             return Self::default();
@@ -121,18 +122,18 @@ impl Entries {
 /// Special tokens of a folder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Specials {
-    /// By their names, in the order in which they are added.
+    /// Named tokens, in the order in which they are added.
     pub(crate) named: Vec<(String, Named)>,
-    /// Without names.
+    /// Tokens without names.
     pub(crate) extra: Vec<Named>,
 }
 
 impl Specials {
-    /// The tokens that `tokenizer_config.json` names, and `special_tokens_map.json` where it counts;
-    /// `own_names` are those of the class.
+    /// The tokens that `tokenizer_config.json` names, and those of `special_tokens_map.json` if
+    /// that file counts; `own_names` are those of the class.
     ///
     /// # Errors
-    /// The key of something that is no token, and whether the second file holds it.
+    /// The key of a value that is not a token, and true if the second file has it.
     pub(crate) fn of(
         mut init: Entries,
         map: Option<Entries>,
@@ -215,7 +216,7 @@ impl Specials {
         })
     }
 
-    /// The tokens of both kinds; `explicit` ones count before those of the file.
+    /// The tokens of both kinds. `explicit` ones override those of the file.
     fn named(init: &Entries, explicit: Vec<(String, Value)>) -> Result<Self, String> {
         let mut specials = Self::default();
         for name in STANDARD {
@@ -245,7 +246,7 @@ impl Specials {
         Ok(specials)
     }
 
-    /// The token with a name.
+    /// The token of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Named> {
         let found = self.named.iter().find(|(own, _)| own == name);
         found.map(|(_, token)| token)
@@ -259,24 +260,24 @@ impl Specials {
             .any(|token| token.content == content)
     }
 
-    /// True of a token with a name.
+    /// True of a token with any name.
     pub(crate) fn is_named(&self, content: &str) -> bool {
         self.named.iter().any(|(_, token)| token.content == content)
     }
 
-    /// All of them.
+    /// All tokens.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Named> {
         let named = self.named.iter().map(|(_, token)| token);
         named.chain(&self.extra)
     }
 }
 
-/// True of a name that a file may give a token of its model.
+/// True of a name that a file may give to a token of its model.
 fn is_specific(key: &str) -> bool {
     key.ends_with("_token") && !STANDARD.contains(&key)
 }
 
-/// Later values count, in the places of the earlier ones.
+/// Overwrites values in place and appends new ones.
 fn update(entries: &mut Vec<(String, Value)>, more: impl IntoIterator<Item = (String, Value)>) {
     for (key, value) in more {
         match entries.iter_mut().find(|(own, _)| *own == key) {
@@ -286,7 +287,7 @@ fn update(entries: &mut Vec<(String, Value)>, more: impl IntoIterator<Item = (St
     }
 }
 
-/// A JSON object in the order in which it is written, or another value.
+/// A JSON value; an object keeps the order of its entries.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Node {
@@ -294,7 +295,7 @@ enum Node {
     Other(Value),
 }
 
-/// The entries of a JSON object in the order in which they are written.
+/// The entries of a JSON object, in the order of the file.
 struct Pairs<V>(Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {

@@ -1,13 +1,13 @@
-//! Aligning two tokenisations of one text by byte offsets.
+//! Alignment of two tokenisations of one text by byte offsets.
 
 use std::ops::Range;
 
 /// A minimal run of draft and target tokens that cover the same bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AlignedSpan {
-    /// Token positions in the draft tokenisation.
+    /// Indices in the draft tokenisation.
     pub draft: Range<usize>,
-    /// Token positions in the target tokenisation.
+    /// Indices in the target tokenisation.
     pub target: Range<usize>,
 }
 
@@ -16,9 +16,9 @@ pub struct AlignedSpan {
 /// `draft` and `target` are token lengths in bytes, as from
 /// [`Vocabulary::byte_lengths`](crate::Vocabulary::byte_lengths). A token of length 0 (a special
 /// token) at a common offset is a chunk of its own with nothing on the other side; elsewhere it
-/// belongs to the chunk around it. Where one text is longer, tokens after the last common offset
-/// are in no chunk. The chunks are the n-grams' source (one target token, several draft tokens)
-/// and those of approximate likelihood matching.
+/// belongs to the chunk around it. If one text is longer, tokens after the last common offset are
+/// in no chunk. N-grams are mined from these chunks (one target token, several draft tokens), and
+/// approximate likelihood matching compares them.
 ///
 /// ```
 /// use vocab_align::align_offsets;
@@ -139,7 +139,7 @@ mod tests {
                 let d: usize = draft[span.draft.clone()].iter().sum();
                 let t: usize = target[span.target.clone()].iter().sum();
                 prop_assert_eq!(d, t);
-                // Minimal: no inner offset is common.
+                // A chunk is minimal if no inner offset is common.
                 let ends = |lens: &[usize]| -> Vec<usize> {
                     lens.iter().scan(0, |at, len| { *at += len; Some(*at) })
                         .filter(|at| *at > 0 && *at < d).collect()

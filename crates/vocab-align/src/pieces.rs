@@ -1,8 +1,8 @@
 //! `tokenizer.model`, SentencePiece's own file, as the `tokenizer.json` that transformers 5 would make
 //! of it.
 //!
-//! The file is a message of Protocol Buffers, of which three parts count: the pieces with their scores
-//! and kinds, what the model is, and how text is normalised.
+//! The file is a message of Protocol Buffers. Three parts of it are read: the pieces with their
+//! scores and kinds, the kind of model, and the normalisation of text.
 
 use serde_json::{Map, Value, json};
 
@@ -10,7 +10,7 @@ use crate::error::AlignError;
 use crate::file::{AddedToken, RawFile};
 use crate::prefix::{ENDS, SIGN};
 
-/// The largest number of pieces that is believed.
+/// Largest number of pieces; a file with more counts as damaged.
 const MOST_PIECES: usize = 1 << 22;
 
 /// Kinds of pieces, as the format numbers them.
@@ -81,7 +81,7 @@ struct Piece {
     kind: u64,
 }
 
-/// The parts of the file that count.
+/// The parts of the file that are read.
 struct Model {
     pieces: Vec<Piece>,
     kind: u64,
@@ -181,8 +181,8 @@ impl Model {
             .collect()
     }
 
-    /// Pairs of pieces that make a piece, in the order in which they are merged: `rank` orders the
-    /// pieces that are made of `within`.
+    /// Pairs of pieces whose concatenation is a piece, in merge order: `rank` orders the pieces
+    /// that are made of `within`.
     fn merges<K: Ord + Copy>(
         &self,
         within: impl Fn(&Piece) -> bool,
@@ -209,8 +209,8 @@ impl Model {
         pairs.into_iter().map(|(.., pair)| json!(pair)).collect()
     }
 
-    /// A `model` section whose merges go by the order of the pieces: what a class of tokenizers is
-    /// built from.
+    /// A `model` section whose merges follow the order of the pieces, as the tokenizer classes
+    /// expect.
     fn ordered(&self) -> Value {
         let len = |text: &str| text.chars().count();
         let merges = self.merges(|_| true, |id, _, (left, right)| (id, len(left), len(right)));
@@ -220,7 +220,7 @@ impl Model {
         })
     }
 
-    /// A `model` section that does what SentencePiece does.
+    /// A `model` section that tokenises as SentencePiece does.
     fn own(&self) -> Value {
         if self.kind == UNIGRAM {
             let each = self.pieces.iter();
@@ -230,7 +230,7 @@ impl Model {
                 "byte_fallback": self.byte_fallback,
             });
         }
-        // The best score first; scores of normal numbers are ordered as their bits are.
+        // The best score comes first. Scores of normal numbers are ordered as their bits are.
         let order = |score: f32| {
             let bits = (-score).to_bits();
             match bits >> 31 {
@@ -249,7 +249,7 @@ impl Model {
         })
     }
 
-    /// The pipeline of a file that no class reads, as SentencePiece's own settings say.
+    /// The pipeline for a file without a class, from SentencePiece's own settings.
     fn pipeline(&self, raw: &mut RawFile, legacy: bool) {
         let replace = |pattern: Value, content: &str| json!({ "type": "Replace", "pattern": pattern, "content": content });
         let regex = |pattern: &str| json!({ "Regex": pattern });
@@ -290,17 +290,17 @@ impl Model {
     }
 }
 
-/// The manner in which a file is read.
+/// Settings for reading a file.
 pub(crate) struct Reading {
-    /// True where a class of tokenizers gives the pipeline, and the file only its pieces.
+    /// True if a tokenizer class gives the pipeline, and the file only its pieces.
     pub(crate) classed: bool,
-    /// True where text behind every added token has a dummy prefix.
+    /// True if text after every added token has a dummy prefix.
     pub(crate) legacy: bool,
-    /// The token that opens a text, where one does.
+    /// The token that opens a text, if there is one.
     pub(crate) opening: Option<String>,
 }
 
-/// The `tokenizer.json` of a `tokenizer.model`.
+/// Converts a `tokenizer.model` to a `tokenizer.json`.
 pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, AlignError> {
     let fault = |key: &str, message: &str| AlignError::Key {
         file: name.to_owned(),
@@ -349,7 +349,7 @@ pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, A
     Ok(raw)
 }
 
-/// Bytes in letters, as JSON holds them.
+/// Bytes in base64, for JSON.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

@@ -1,8 +1,8 @@
-//! Text to tokens: the pipeline of the `tokenizers` library, with the place of every token in the
+//! Tokenisation by the pipeline of the `tokenizers` library, with the end of every token in the
 //! text.
 //!
-//! Whole texts go through the library as they are. A stretch of text inside other text (the words
-//! a target has just said) goes through the same stages without the dummy prefix.
+//! Whole texts go through the library as they are. Text inside other text (tokens that a target has
+//! just emitted) goes through the same stages without the dummy prefix.
 
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
@@ -31,25 +31,27 @@ type Library = TokenizerImpl<
     DecoderWrapper,
 >;
 
-/// A piece longer than this is cut between tokens, into parts of half of it at least.
+/// Largest length of a piece in bytes. A longer one is cut between tokens, into parts of at least
+/// half this length.
 const LONG_PIECE: usize = 128;
 
-/// Tokens of a stretch of text.
+/// Tokens of a part of a text.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Segmentation {
     pub(crate) ids: Vec<u32>,
-    /// Where in the text each token ends, ascending. Tokens whose bytes are not those of the text
-    /// (a normalised letter, an unknown token) end together at the end of what they stand for.
+    /// Offset in bytes of the end of each token, ascending. Tokens whose bytes differ from the
+    /// text's (a normalised letter, an unknown token) end together, at the end of the text that
+    /// they stand for.
     pub(crate) ends: Vec<usize>,
     pub(crate) pieces: Vec<PieceEnd>,
 }
 
-/// Where a piece ends, in bytes and in tokens from the start of the text.
+/// End of a piece, in bytes and in tokens from the start of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PieceEnd {
     pub(crate) byte: usize,
     pub(crate) token: usize,
-    /// Whether the model may look across: a cut inside a piece that is too long.
+    /// True for a cut inside a piece that is too long. The model may merge across such a cut.
     pub(crate) forced: bool,
 }
 
@@ -76,7 +78,7 @@ impl Segmentation {
         self.ends.push(end);
     }
 
-    /// The length of every token's stretch of the text.
+    /// Length in bytes of the text that each token stands for.
     pub(crate) fn lengths(&self) -> Vec<usize> {
         let mut before = 0;
         let length = |end: &usize| *end - std::mem::replace(&mut before, *end);
@@ -88,21 +90,21 @@ pub(crate) struct Pipeline {
     file: String,
     spelling: Spelling,
     library: Library,
-    /// The added tokens, of which those that are special are not looked for in text.
+    /// Added tokens without the special ones, which are not looked up in text.
     text_only: AddedVocabulary,
     bare_normalizer: Option<NormalizerWrapper>,
     bare_pre_tokenizer: Option<PreTokenizerWrapper>,
     pub(crate) prefix: Prefix,
-    /// Whether text can hold added tokens that are not special.
+    /// True if text can hold added tokens that are not special.
     added_text: bool,
-    /// Cuts inside pieces, where the vocabulary makes long ones.
+    /// Possible cuts inside pieces, if the vocabulary makes long ones.
     joints: Option<Joints>,
-    /// Whether a cut is final only once white space follows.
+    /// True if a cut is final only once white space follows.
     pub(crate) far_sighted: bool,
     unknown: Option<u32>,
 }
 
-/// Which stages a stretch of text goes through.
+/// Stages of the pipeline that a part of a text goes through.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stages {
     Whole,
@@ -114,7 +116,7 @@ impl Pipeline {
         let bare = Bare::of(&file.normalizer, &file.pre_tokenizer)
             .map_err(|what| file.unsupported("pre_tokenizer", what))?;
         let library = library(file, &file.added)?;
-        // In text that a model has said, a token that another one has no row for is text.
+        // A marker in a model's text is ordinary text for a model that has no row for that token.
         let rowed = file.added.iter().filter(|token| file.has_row(token.id));
         let rowed: Vec<AddedToken> = rowed.cloned().collect();
         let mut text_only = match rowed.len() == file.added.len() {
@@ -142,14 +144,14 @@ impl Pipeline {
     }
 
     /// The library's ids of a whole text, in which added tokens are found by their names. With
-    /// `frame`, what the post-processor puts around it (the beginning of text).
+    /// `frame`, they include the tokens that the post-processor adds (the beginning of text).
     pub(crate) fn whole(&self, text: &str, frame: bool) -> Result<Vec<u32>, AlignError> {
         let encoding = self.library.encode_fast(text, frame);
         Ok(encoding.map_err(|e| self.fault(&*e))?.get_ids().to_vec())
     }
 
-    /// As [`Pipeline::whole`], except that the name of a special token is text where it touches one
-    /// of `bodies`.
+    /// As [`Pipeline::whole`], except that the name of a special token is ordinary text if it
+    /// touches one of `bodies`.
     pub(crate) fn whole_with_text(
         &self,
         text: &str,
@@ -176,8 +178,8 @@ impl Pipeline {
         Ok(ids)
     }
 
-    /// The added tokens that the library finds in `text` before normalising it, without the
-    /// special ones that touch one of `bodies`.
+    /// The added tokens that the library finds in `text` before normalising it, without special
+    /// ones that touch one of `bodies`.
     fn markers(&self, text: &str, bodies: &[Range<usize>]) -> Vec<(Range<usize>, Option<u32>)> {
         let added = self.library.get_added_vocabulary();
         let found = added.extract_and_normalize(None::<&NormalizerWrapper>, text);
@@ -185,7 +187,7 @@ impl Pipeline {
         let markers = splits.into_iter().filter_map(|(_, (start, end), tokens)| {
             let token = tokens.as_ref()?.first()?;
             let info = added.get_added_tokens_decoder().get(&token.id)?;
-            // A marker takes the spaces around it along, which may be the body's.
+            // A marker absorbs the spaces around it, which may be the body's.
             let spaces = match info.lstrip {
                 true => token.value.len() - token.value.trim_start().len(),
                 false => 0,
@@ -203,7 +205,7 @@ impl Pipeline {
         markers.collect()
     }
 
-    /// Appends the tokens of `bytes`; names of special tokens are text.
+    /// Appends the tokens of `bytes`. Names of special tokens are ordinary text.
     pub(crate) fn encode(
         &self,
         tables: &Tables,
@@ -227,7 +229,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// The tokens of a stretch of text, in one or two parts with the offsets where they start.
+    /// The tokens of a part of a text, as one or two encodings with the offsets of their starts.
     fn encodings(
         &self,
         text: &str,
@@ -239,7 +241,7 @@ impl Pipeline {
         if self.prefix == Prefix::Never || self.prefix.applies(opening) {
             return Ok(vec![(0, self.run(text, Stages::Whole)?)]);
         }
-        // Text behind an added token has its dummy prefix again.
+        // Text after an added token has a dummy prefix again.
         let added = match self.prefix {
             Prefix::Always if self.added_text => self.first_added(text),
             _ => text.len(),
@@ -251,7 +253,8 @@ impl Pipeline {
         Ok(parts)
     }
 
-    /// Where the first added token starts that the library finds in text; the end where none does.
+    /// Offset of the first added token that the library finds in text; the text's length if it
+    /// finds none.
     fn first_added(&self, text: &str) -> usize {
         let found = self
             .text_only
@@ -263,7 +266,7 @@ impl Pipeline {
             .map_or(text.len(), |(_, (start, _), _)| start)
     }
 
-    /// What the library does with a text, with the names of special tokens taken for text.
+    /// Runs the library on a text; names of special tokens are ordinary text.
     fn run(&self, text: &str, stages: Stages) -> Result<Encoding, AlignError> {
         let (normalizer, pre_tokenizer) = match stages {
             Stages::Whole => (
@@ -283,8 +286,8 @@ impl Pipeline {
         encoding.map_err(|e| self.fault(&*e))
     }
 
-    /// The model's tokens of a piece. A BPE model forgets characters that it does not know, and
-    /// counts offsets as if they were not there.
+    /// The model's tokens of a piece. A BPE model skips characters that it does not know and counts
+    /// offsets as if they were not there.
     fn tokenize(&self, piece: &NormalizedString) -> tokenizers::Result<Vec<Token>> {
         let text = piece.get();
         let mut tokens = self.library.get_model().tokenize(text)?;
@@ -294,7 +297,8 @@ impl Pipeline {
         {
             let mut at = 0;
             for token in &mut tokens {
-                // It even merges across them, so a token is found character by character.
+                // The model even merges across such characters, so a token is located character by
+                // character.
                 let mut start = None;
                 for c in token.value.chars() {
                     if let Some(skipped) = text[at..].find(c) {
@@ -321,7 +325,8 @@ impl Pipeline {
         let words = encoding.get_word_ids();
         let mut first = 0;
         while first < ids.len() {
-            // Tokens that share characters of the text: the bytes of one, or a rewritten one.
+            // Several tokens share characters of the text: the bytes of one character, or a
+            // rewritten one.
             let done = out.ends.last().copied().unwrap_or(0);
             let mut end = offsets[first].1;
             let mut next = first + 1;
@@ -345,7 +350,7 @@ impl Pipeline {
         }
     }
 
-    /// Appends tokens that stand for `text` together.
+    /// Appends tokens that together stand for `text`.
     fn place_group(&self, tables: &Tables, ids: &[u32], text: &[u8], out: &mut Segmentation) {
         let mut at = out.ends.last().copied().unwrap_or(0);
         let end = at + text.len();
@@ -360,7 +365,7 @@ impl Pipeline {
         }
     }
 
-    /// Whether no token spans the place between two tokens of one piece.
+    /// True if no token spans the boundary of two tokens of one piece.
     fn is_joint(&self, tables: &Tables, left: u32, right: u32) -> bool {
         let Some(joints) = &self.joints else {
             return false;
@@ -374,15 +379,15 @@ impl Pipeline {
             (Kind::Model, Kind::Model) => {
                 edges().is_some_and(|(left, right)| !joints.joined(left, right))
             }
-            // A character in bytes is one that no token has. Unknown ones may run together.
+            // A character in byte tokens has no token of its own. Unknown characters may be joined.
             (Kind::Model | Kind::Byte, Kind::Model | Kind::Byte) => true,
             _ => false,
         }
     }
 
-    /// Bytes that are not UTF-8, most often the start of a character whose end is still to come,
-    /// as a piece that ends at `end`. A byte-level model merges them as it would inside the whole
-    /// character. What has no token is unknown, or nothing.
+    /// Tokenises bytes that are not UTF-8, most often the start of a character whose end is still
+    /// to come, as a piece that ends at `end`. A byte-level model merges them as it would inside
+    /// the whole character. Bytes without a token become the unknown token, or nothing.
     fn encode_fragment(
         &self,
         tables: &Tables,
@@ -421,7 +426,7 @@ impl Pipeline {
     }
 }
 
-/// Whether the tokens' bytes are these.
+/// True if the bytes of the tokens are `text`.
 pub(crate) fn spells(tables: &Tables, ids: &[u32], text: &[u8]) -> bool {
     let mut rest = text;
     let all = ids.iter().all(|id| {
@@ -467,8 +472,8 @@ fn library(file: &TokenizerFile, added: &[AddedToken]) -> Result<Library, AlignE
         }
     }
     library.set_encode_special_tokens(file.splits_specials);
-    // What a post-processor names and does not hold is an index out of bounds in the library, with
-    // any text.
+    // If a post-processor names a token that it does not define, the library indexes out of bounds
+    // on any text.
     let framed = panic::catch_unwind(AssertUnwindSafe(|| library.encode_fast("", true).is_ok()));
     match framed {
         Ok(_) => Ok(library),

@@ -4,7 +4,7 @@ use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
-/// Marks an absent id in the compact tables; ids are far smaller.
+/// Marks an absent id in the compact tables. Real ids are far smaller.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Byte strings numbered from 0, stored back to back.
@@ -41,7 +41,7 @@ pub(crate) struct PoolIndex {
     slots: Vec<Slot>,
 }
 
-/// An id and a part of its string's hash, which spares most looks into the pool.
+/// An id and a part of its string's hash, which avoids most look-ups in the pool.
 #[derive(Clone, Copy)]
 struct Slot {
     id: u32,
@@ -57,7 +57,7 @@ impl PoolIndex {
         }
     }
 
-    /// Indexes `ids`; of equal strings the first one given wins.
+    /// Indexes `ids`. Of equal strings, the first one given counts.
     pub(crate) fn build(pool: &BytePool, ids: impl Iterator<Item = u32>) -> Self {
         let capacity = (pool.len() * 2).next_power_of_two().max(2);
         let mut index = Self {
@@ -80,7 +80,7 @@ impl PoolIndex {
         (id != NONE).then_some(id)
     }
 
-    /// The slot holding `key`, or the free slot where it would go, and the key's tag. Terminates
+    /// The slot that holds `key`, or the free slot for it, and the key's tag. The search terminates
     /// because at most half of the slots are taken.
     fn slot_of(&self, pool: &BytePool, key: &[u8]) -> (usize, u32) {
         let mask = self.slots.len() - 1;

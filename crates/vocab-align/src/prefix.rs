@@ -1,20 +1,20 @@
-//! The dummy prefix: a space that a tokenizer puts before text that does not have it.
+//! The dummy prefix: a space that a tokenizer puts before text that does not begin with one.
 
 use serde_json::{Value, json};
 
-/// Where a tokenizer writes a dummy prefix.
+/// Positions at which a tokenizer writes a dummy prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Prefix {
-    /// Nowhere.
+    /// None.
     Never,
     /// Before the whole text (`prepend_scheme` "first").
     First,
-    /// Before the whole text and behind every added token: `prepend_scheme` "always", and the
+    /// Before the whole text and after every added token: `prepend_scheme` "always", and the
     /// `Prepend` normalizer of legacy files.
     Always,
 }
 
-/// What stands before a stretch of text.
+/// The kind of text before a part of a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Opening {
     /// Nothing: the text begins here.
@@ -26,7 +26,7 @@ pub(crate) enum Opening {
 }
 
 impl Prefix {
-    /// Whether text that opens like this gets a dummy prefix.
+    /// True if text with this opening gets a dummy prefix.
     pub(crate) fn applies(self, opening: Opening) -> bool {
         match opening {
             Opening::Text => self != Self::Never,
@@ -36,8 +36,8 @@ impl Prefix {
     }
 }
 
-/// A normalizer and a pre-tokenizer without their dummy prefix, for text in the middle of other
-/// text, and where they write one.
+/// A normalizer and a pre-tokenizer without their dummy prefix, for text inside other text, and the
+/// rule of the prefix.
 pub(crate) struct Bare {
     pub(crate) prefix: Prefix,
     pub(crate) normalizer: Value,
@@ -45,7 +45,7 @@ pub(crate) struct Bare {
 }
 
 impl Bare {
-    /// Takes the prefix away. The error says what cannot be supported.
+    /// Removes the prefix. The error describes a feature that is not supported.
     pub(crate) fn of(normalizer: &Value, pre_tokenizer: &Value) -> Result<Self, &'static str> {
         let mut bare = Self {
             prefix: Prefix::Never,
@@ -61,12 +61,14 @@ impl Bare {
     }
 }
 
-/// Replacements of whole texts only, as they are written for a `tokenizer.model`: spaces at both ends go
-/// away, and a sign for a space at the beginning does not stand for the dummy prefix.
+/// Pattern of a replacement that applies only to whole texts, as written for a `tokenizer.model`:
+/// spaces at both ends are removed, so that a space sign at the beginning is not taken for the
+/// dummy prefix.
 pub(crate) const ENDS: &str = r"\A +| +\z";
 pub(crate) const SIGN: &str = r"\A▁";
 
-/// Removes `Prepend` normalizers, and what goes with them; whether there was one.
+/// Removes `Prepend` normalizers, and the replacements that belong to them. Returns true if there
+/// was one.
 fn strip_prepend(normalizer: &mut Value) -> bool {
     let pattern = normalizer["pattern"]["Regex"].as_str();
     let prefix = normalizer["type"] == "Prepend" || pattern == Some(SIGN);
@@ -129,9 +131,9 @@ fn strip_stage(
     Ok(())
 }
 
-/// Whether a cut may move with text that is yet to come, far behind it: a pattern that looks
-/// ahead, as the one that groups digits from the right does. The usual `(?!\S)`, the end of a run
-/// of spaces, looks no further than the next character.
+/// True if text far to the right may still move a cut, because a pattern looks ahead, as the one
+/// that groups digits from the right does. The usual `(?!\S)`, the end of a run of spaces, looks no
+/// further than the next character.
 pub(crate) fn looks_far_ahead(pre_tokenizer: &Value) -> bool {
     let own = pre_tokenizer["pattern"]["Regex"].as_str().is_some_and(|p| {
         let rest = p.replace(r"(?!\S)", "");

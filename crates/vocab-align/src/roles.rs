@@ -1,8 +1,8 @@
-//! What special tokens are for.
+//! Roles of special tokens.
 
 use serde::{Deserialize, Serialize};
 
-/// The purpose of a special token. Specials of different tokenizers correspond by role, since
+/// Purpose of a special token. Special tokens of different tokenizers correspond by role, since
 /// their strings differ (`</s>`, `<|end_of_text|>`, `<|endoftext|>`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -15,14 +15,14 @@ pub enum SpecialRole {
     EndOfTurn,
     /// Fills a batch.
     Pad,
-    /// Stands for what the vocabulary cannot spell.
+    /// Stands for text that the vocabulary has no token for.
     Unk,
     /// Anything else: chat markers, tools, reserved ids.
     Other,
 }
 
 impl SpecialRole {
-    /// The role of a special token by its usual names.
+    /// Role of a special token by its usual names.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "<s>"
@@ -47,8 +47,8 @@ impl SpecialRole {
         })
     }
 
-    /// The role that takes over where a vocabulary lacks this one: a text ends where its last
-    /// turn does.
+    /// The role that substitutes this one if a vocabulary lacks it: a text ends where its last turn
+    /// does.
     pub(crate) fn substitute(self) -> Option<Self> {
         match self {
             Self::Eos => Some(Self::EndOfTurn),
@@ -57,18 +57,18 @@ impl SpecialRole {
         }
     }
 
-    /// Whether tokens of this role correspond across vocabularies whatever their names. Padding
-    /// and unknown tokens carry no text and must never reach a context.
+    /// True if tokens of this role correspond across vocabularies whatever their names. Padding and
+    /// unknown tokens carry no text and must never reach a context.
     pub(crate) fn crosses(self) -> bool {
         matches!(self, Self::Bos | Self::Eos | Self::EndOfTurn)
     }
 }
 
-/// Roles of special tokens by the names that files beside the tokenizer give.
+/// Roles of special tokens by the names in files beside the tokenizer.
 pub(crate) type RoleHints = Vec<(String, SpecialRole)>;
 
-/// The role of a special token: its usual name first, because configs reuse one token for several
-/// roles (Qwen2 pads with its end-of-text token).
+/// Role of a special token. Its usual name counts first, because configurations reuse one token for
+/// several roles (Qwen2 pads with its end-of-text token).
 pub(crate) fn role_of(name: &str, hints: &RoleHints) -> Option<SpecialRole> {
     SpecialRole::of_name(name).or_else(|| {
         hints

@@ -1,4 +1,4 @@
-//! From a token's string in `tokenizer.json` to the bytes it stands for.
+//! Conversion of a token's string in `tokenizer.json` to its bytes.
 
 /// SentencePiece's sign for a space, U+2581.
 pub(crate) const SPACE_SIGN: char = '▁';
@@ -6,7 +6,7 @@ pub(crate) const SPACE_SIGN: char = '▁';
 /// The byte-level alphabet's sign for a space, U+0120.
 pub(crate) const BYTE_LEVEL_SPACE: char = 'Ġ';
 
-/// How a vocabulary writes bytes as strings.
+/// Encoding of bytes as strings in a vocabulary.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spelling {
     /// Every byte is one printable character (GPT-2, Llama-3, Qwen2).
@@ -18,7 +18,7 @@ pub(crate) enum Spelling {
 }
 
 impl Spelling {
-    /// The string that a word-initial space takes in this spelling.
+    /// The character for a word-initial space in this encoding.
     pub(crate) fn space(self) -> char {
         match self {
             Self::ByteLevel => BYTE_LEVEL_SPACE,

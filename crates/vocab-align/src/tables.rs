@@ -9,7 +9,7 @@ use crate::pool::{BytePool, NONE, PoolIndex};
 use crate::roles::{RoleHints, SpecialRole, role_of};
 use crate::spelling::fallback_byte;
 
-/// How a token came to be; decides which of several tokens with equal bytes is the canonical one.
+/// Kind of a token. It decides which of several tokens with equal bytes is the canonical one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     /// A token of the model.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
 pub(crate) struct Tables {
     pub(crate) file: String,
     pub(crate) kinds: Vec<Kind>,
-    /// Whether the id is in `model.vocab`, which special tokens may or may not be.
+    /// True if the id is in `model.vocab`, which special tokens may or may not be.
     in_model: Vec<bool>,
     contents: BytePool,
     bytes: BytePool,
@@ -61,7 +61,7 @@ impl Tables {
         for (id, entry) in entries.iter().enumerate() {
             spelled.clear();
             match entry.kind {
-                // An added token is decoded like one of the model's: where its string is of the
+                // An added token is decoded as one of the model's. If its string is in the
                 // byte-level alphabet (`õ` for byte F5), it stands for these bytes.
                 Kind::Model | Kind::Added => file.spelling.bytes_of(entry.content, &mut spelled),
                 Kind::Byte => spelled.extend(fallback_byte(entry.content)),
@@ -72,7 +72,7 @@ impl Tables {
             hasher.write_u8(entry.kind as u8);
             tables.contents.push(entry.content.as_bytes());
             tables.bytes.push(&spelled);
-            // A token without bytes could be produced without end.
+            // A token without bytes could be emitted without end.
             let empty = spelled.is_empty() && entry.kind != Kind::Special;
             tables
                 .kinds
@@ -94,8 +94,8 @@ impl Tables {
         };
         let ids = [Kind::Model, Kind::Added, Kind::Byte].map(|kind| of_kind(&self.kinds, kind));
         self.by_bytes = PoolIndex::build(&self.bytes, ids.iter().flatten().copied());
-        // Byte-fallback tokens are made for this: where there is one, it is the canonical spelling
-        // of a byte on its own. Later ids are overwritten by better ones.
+        // Byte-fallback tokens exist for this: if there is one, it is the canonical token of a
+        // single byte. Later ids are overwritten by better ones.
         for id in ids[1]
             .iter()
             .rev()
@@ -151,13 +151,13 @@ impl Tables {
         self.by_content.find(&self.contents, content.as_bytes())
     }
 
-    /// The first byte that no token spells on its own.
+    /// The first byte that has no token of its own.
     pub(crate) fn missing_byte(&self) -> Option<u8> {
         (0..=255).find(|byte| self.byte_tokens[usize::from(*byte)] == NONE)
     }
 
-    /// Appends tokens for text character by character, a character without a token byte by byte;
-    /// false, and nothing of that character on, where a byte has none.
+    /// Appends tokens for text character by character; a character without a token becomes byte
+    /// tokens. Returns false if a byte has none; then nothing from that character on is appended.
     pub(crate) fn spell(&self, text: &[u8], ids: &mut Vec<u32>) -> bool {
         let mut utf8 = [0; 4];
         text.utf8_chunks().all(|chunk| {
@@ -171,7 +171,7 @@ impl Tables {
         })
     }
 
-    /// Appends a token for every byte; false, and nothing appended, where one has none.
+    /// Appends a token for every byte. Returns false, and appends nothing, if a byte has none.
     pub(crate) fn spell_bytes(&self, bytes: &[u8], ids: &mut Vec<u32>) -> bool {
         let tokens = bytes
             .iter()
@@ -191,8 +191,8 @@ struct Entry<'a> {
     role: SpecialRole,
 }
 
-/// Most ids below the largest that no token has. Vocabularies leave some out; a file that leaves
-/// out millions is damaged, and tables by id would fill the memory.
+/// Largest number of ids without a token below the largest id. Vocabularies leave some out, but a
+/// file that leaves out millions is damaged, and tables by id would fill the memory.
 const MOST_UNUSED: usize = 1 << 18;
 
 /// One entry per id, holes included.

@@ -36,20 +36,20 @@ struct Inner {
     spelling: Spelling,
     /// Added tokens by ascending id.
     added: Vec<Added>,
-    /// What the post-processor puts around a text.
+    /// Tokens that the post-processor adds around a text.
     frame: Vec<u32>,
-    /// Added tokens that the model has no row for.
+    /// Added tokens beyond the rows of the model's embedding.
     beyond: Vec<(u32, String)>,
     rows: Option<usize>,
 }
 
-/// What text does around an added token.
+/// An added token's treatment of surrounding text.
 #[derive(Clone, Copy)]
 struct Added {
     id: u32,
-    /// It takes white space before it along.
+    /// True if it absorbs white space before it.
     lstrip: bool,
-    /// It takes white space behind it along.
+    /// True if it absorbs white space after it.
     rstrip: bool,
 }
 
@@ -72,13 +72,13 @@ impl<I: TokenId> fmt::Debug for Vocabulary<I> {
 }
 
 impl<I: TokenId> Vocabulary<I> {
-    /// Loads a `tokenizer.json`, as transformers 5 does: `tokenizer_config.json`,
-    /// `special_tokens_map.json` and `added_tokens.json` beside it name special tokens and add others,
-    /// and some classes that the first one names have a pipeline of their own. Where there is no such
-    /// file but a `tokenizer.model` of SentencePiece, that one is read.
+    /// Loads a `tokenizer.json`, as transformers 5 does. `tokenizer_config.json`,
+    /// `special_tokens_map.json` and `added_tokens.json` beside it name special tokens and add
+    /// others, and some classes that the first one names have a pipeline of their own. If there is
+    /// no `tokenizer.json`, SentencePiece's `tokenizer.model` is read.
     ///
     /// # Errors
-    /// A file that cannot be read, is truncated or malformed, or needs an unsupported feature.
+    /// A file that cannot be read, is cut short or malformed, or needs an unsupported feature.
     pub fn from_file(path: &Path) -> Result<Self, AlignError> {
         Self::load(path, None)
     }
@@ -95,7 +95,7 @@ impl<I: TokenId> Vocabulary<I> {
             true => Beside::nothing(),
             false => Beside::read(folder)?,
         };
-        // Older models have SentencePiece's own file alone.
+        // Older models have only SentencePiece's own file.
         let own = path.with_file_name(PIECES);
         let file = match path.exists() || !own.is_file() {
             true => path,
@@ -104,8 +104,8 @@ impl<I: TokenId> Vocabulary<I> {
         Self::build(&read(file)?, &file.to_string_lossy(), &beside, rows)
     }
 
-    /// As [`Vocabulary::from_file`] for a model whose embedding has so many rows. An added token
-    /// beyond them is none of the vocabulary's, and an error where a text holds it.
+    /// As [`Vocabulary::from_file`], for a model whose embedding has `rows` rows. An added token
+    /// beyond them is not in the vocabulary, and is an error if a text holds it.
     ///
     /// # Errors
     /// As [`Vocabulary::from_file`]; a token of the tokenizer's model beyond the embedding.
@@ -113,7 +113,7 @@ impl<I: TokenId> Vocabulary<I> {
         Self::load(path, Some(rows))
     }
 
-    /// Loads the text of a `tokenizer.json`; `name` stands for the file in messages.
+    /// Loads the content of a `tokenizer.json`; `name` replaces the file's path in messages.
     ///
     /// # Errors
     /// As [`Vocabulary::from_file`].
@@ -172,32 +172,32 @@ impl<I: TokenId> Vocabulary<I> {
         self.tables().len()
     }
 
-    /// Whether there are no tokens at all.
+    /// True if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The file, or the name given to [`Vocabulary::from_json`].
+    /// Path of the file, or the name given to [`Vocabulary::from_json`].
     pub fn file(&self) -> &str {
         &self.tables().file
     }
 
-    /// A hash of all ids, strings and kinds; equal for equal revisions of a tokenizer.
+    /// Hash of all ids, strings and kinds. It is equal for equal revisions of a tokenizer.
     pub fn fingerprint(&self) -> u64 {
         self.tables().fingerprint
     }
 
-    /// The text of a token, never empty. `None`: a special token, or an id without a token.
+    /// The text of a token, never empty. `None` for a special token or an id without a token.
     pub fn bytes(&self, id: I) -> Option<&[u8]> {
         self.tables().bytes(id.get())
     }
 
-    /// The token's string as the file has it, for display. `None`: an id without a token.
+    /// The token's string as the file has it, for display. `None` for an id without a token.
     pub fn content(&self, id: I) -> Option<&str> {
         self.tables().content(id.get())
     }
 
-    /// The role of a special token. `None`: a token with text, or an id without a token.
+    /// Role of a special token. `None` for a token with text or an id without a token.
     pub fn role(&self, id: I) -> Option<SpecialRole> {
         self.tables().role(id.get())
     }
@@ -209,8 +209,9 @@ impl<I: TokenId> Vocabulary<I> {
             .map(|(id, _)| id)
     }
 
-    /// The name of a special token that says something by its name alone: a chat or tool marker,
-    /// of [`SpecialRole::Other`]. A drafter without a counterpart reads and drafts it as this text.
+    /// Name of a marker: a special token of role [`SpecialRole::Other`], such as a chat or tool
+    /// marker, whose name carries its meaning. A drafter without a counterpart reads and drafts it
+    /// as this text.
     pub fn marker(&self, id: I) -> Option<&str> {
         (self.role(id) == Some(SpecialRole::Other))
             .then(|| self.content(id))
@@ -236,17 +237,17 @@ impl<I: TokenId> Vocabulary<I> {
         self.tables().find_content(content).map(I::new)
     }
 
-    /// Text in the middle of other text to tokens: no dummy prefix, no special tokens added, and
+    /// Tokenises text that stands inside other text: no dummy prefix, no special tokens added, and
     /// text that looks like a special token stays text. Added tokens that are not special are
     /// found, as the library finds them in any text.
     ///
     /// # Errors
-    /// [`AlignError::Tokenise`] where the model refuses the text.
+    /// [`AlignError::Tokenise`] if the tokenizer refuses the text.
     pub fn encode(&self, text: &str) -> Result<Vec<I>, AlignError> {
         self.encode_bytes(text.as_bytes())
     }
 
-    /// As [`Vocabulary::encode`] for any bytes; what is not UTF-8 takes byte tokens.
+    /// As [`Vocabulary::encode`] for any bytes. Bytes that are not UTF-8 become byte tokens.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -254,9 +255,9 @@ impl<I: TokenId> Vocabulary<I> {
         Ok(self.encode_with_lengths(bytes)?.0)
     }
 
-    /// As [`Vocabulary::encode_bytes`], with the bytes of the text that each token stands for:
-    /// not always those of the token, where the text is normalised or a character is unknown. The
-    /// lengths add up to at most `bytes.len()`.
+    /// As [`Vocabulary::encode_bytes`], with the number of bytes of the text that each token stands
+    /// for. This may differ from the token's own length, if the text is normalised or a character
+    /// is unknown. The lengths add up to at most `bytes.len()`.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -267,8 +268,8 @@ impl<I: TokenId> Vocabulary<I> {
         Ok((typed(segmentation.ids), lengths))
     }
 
-    /// Tokens whose bytes are these: those of [`Vocabulary::encode_bytes`] where they are, else
-    /// those of its characters and bytes, up to the first that has none.
+    /// Tokens whose bytes are exactly `bytes`: those of [`Vocabulary::encode_bytes`] if they have
+    /// these bytes, else tokens of the characters and bytes, up to the first one that has none.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -291,17 +292,17 @@ impl<I: TokenId> Vocabulary<I> {
         Ok(typed(ids))
     }
 
-    /// A whole text as the library reads it: the literal text of added tokens, such as chat
-    /// markers, becomes these tokens, and the post-processor adds its own (a beginning of text,
-    /// where the tokenizer has one).
+    /// Tokenises a whole text as the library does. The literal names of added tokens, such as chat
+    /// markers, become these tokens, and the post-processor adds its own (a beginning of text, if
+    /// the tokenizer has one).
     ///
     /// # Errors
-    /// As [`Vocabulary::encode`]; a token that the model has no row for.
+    /// As [`Vocabulary::encode`]; a token beyond the model's embedding.
     pub fn encode_whole(&self, text: &str) -> Result<Vec<I>, AlignError> {
         self.fed(self.inner.pipeline.whole(text, true)?)
     }
 
-    /// As [`Vocabulary::encode_whole`] without the post-processor's tokens: a text that a chat
+    /// As [`Vocabulary::encode_whole`] without the post-processor's tokens, for a text that a chat
     /// template wrote.
     ///
     /// # Errors
@@ -310,9 +311,9 @@ impl<I: TokenId> Vocabulary<I> {
         self.fed(self.inner.pipeline.whole(text, false)?)
     }
 
-    /// As [`Vocabulary::encode_with_specials`] of `before`, `text` and `after` as one, except that
-    /// in `text` the names of special tokens are text: a prompt that cannot write markers between
-    /// the words of its chat template. `framed`: with the post-processor's tokens.
+    /// As [`Vocabulary::encode_with_specials`] of `before`, `text` and `after` joined, except that
+    /// names of special tokens in `text` are ordinary text, so that a prompt cannot place markers
+    /// inside its chat template. With `framed`, the post-processor's tokens are added.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -328,8 +329,8 @@ impl<I: TokenId> Vocabulary<I> {
         self.encode_around(&whole, &[body], framed)
     }
 
-    /// As [`Vocabulary::encode_with_specials`], except that inside the byte ranges `bodies` the names
-    /// of special tokens are text: several prompts between the words of a chat template.
+    /// As [`Vocabulary::encode_with_specials`], except that names of special tokens are ordinary
+    /// text inside the byte ranges `bodies`: several prompts between the parts of a chat template.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -343,7 +344,7 @@ impl<I: TokenId> Vocabulary<I> {
         self.fed(pipeline.whole_with_text(text, bodies, framed)?)
     }
 
-    /// Ids of a text, all of which the model has a row for.
+    /// Ids of a text, checked to have rows in the model's embedding.
     fn fed(&self, ids: Vec<u32>) -> Result<Vec<I>, AlignError> {
         let beyond = |(id, _): &&(u32, String)| ids.contains(id);
         match self.inner.beyond.iter().find(beyond) {
@@ -357,8 +358,8 @@ impl<I: TokenId> Vocabulary<I> {
         }
     }
 
-    /// The bytes of the tokens, exactly: no clean-up of spaces; special tokens and ids without a
-    /// token contribute nothing.
+    /// The exact bytes of the tokens, without any clean-up of spaces. Special tokens and ids
+    /// without a token contribute nothing.
     pub fn decode_bytes(&self, ids: &[I]) -> Vec<u8> {
         ids.iter()
             .filter_map(|id| self.bytes(*id))
@@ -372,7 +373,7 @@ impl<I: TokenId> Vocabulary<I> {
         String::from_utf8_lossy(&self.decode_bytes(ids)).into_owned()
     }
 
-    /// The length in bytes of each token, 0 for special tokens: the input of
+    /// Length in bytes of each token, 0 for special tokens. It is the input of
     /// [`align_offsets`](crate::align_offsets).
     pub fn byte_lengths(&self, ids: &[I]) -> Vec<usize> {
         ids.iter()
@@ -380,18 +381,18 @@ impl<I: TokenId> Vocabulary<I> {
             .collect()
     }
 
-    /// The first byte that the vocabulary cannot spell on its own; `None` if it spells any text.
-    /// As a drafter it reads an unknown token, or nothing, in the place of what it cannot spell.
+    /// The first byte that has no token of its own; `None` if the vocabulary can express any text.
+    /// A drafter reads an unknown token, or nothing, instead of text that it has no tokens for.
     pub fn missing_byte(&self) -> Option<u8> {
         self.tables().missing_byte()
     }
 
-    /// Whether this is a byte-fallback token `<0xNN>`.
+    /// True for a byte-fallback token `<0xNN>`.
     pub fn is_byte_fallback(&self, id: I) -> bool {
         self.tables().kind(id.get()) == Kind::Byte
     }
 
-    /// The sign for a word-initial space in this vocabulary's strings.
+    /// The character for a word-initial space in this vocabulary's strings.
     pub(crate) fn space_sign(&self) -> char {
         self.inner.spelling.space()
     }
@@ -413,7 +414,7 @@ impl<I: TokenId> Vocabulary<I> {
             .encode(self.tables(), bytes, opening, out)
     }
 
-    /// What text behind these tokens follows.
+    /// The kind of opening of text after these tokens.
     pub(crate) fn opening_after(&self, ids: &[I]) -> Opening {
         let framed = ids
             .iter()
@@ -427,17 +428,17 @@ impl<I: TokenId> Vocabulary<I> {
         }
     }
 
-    /// Whether the tokenizer writes a dummy prefix before text that opens like this.
+    /// True if the tokenizer writes a dummy prefix before text with this opening.
     pub(crate) fn prefixes(&self, opening: Opening) -> bool {
         self.inner.pipeline.prefix.applies(opening)
     }
 
-    /// Whether a cut is final only once white space follows it.
+    /// True if a cut is final only once white space follows it.
     pub(crate) fn far_sighted(&self) -> bool {
         self.inner.pipeline.far_sighted
     }
 
-    /// Whether this added token takes white space before and behind it along.
+    /// Two flags: true if this added token absorbs white space before it, and after it.
     pub(crate) fn strips(&self, id: I) -> (bool, bool) {
         self.added(id)
             .map_or((false, false), |token| (token.lstrip, token.rstrip))

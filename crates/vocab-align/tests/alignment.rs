@@ -1,4 +1,4 @@
-//! Direct mapping between small tokenizers, and what string-level maps get wrong.
+//! Direct mapping between small tokenizers, and cases that string-level maps get wrong.
 
 mod common;
 
@@ -80,7 +80,7 @@ fn pairs_are_one_to_one_and_canonical() {
         assert_eq!(alignment.direct(*draft_id), Some(*target_id));
         assert_eq!(alignment.draft_of(*target_id), Some(*draft_id));
     }
-    // `a` and `<0x61>` are both the letter; the real token is the canonical one.
+    // `a` and `<0x61>` are both the letter; the model token is the canonical one.
     let (letter, byte) = (
         draft.find_content("a").unwrap(),
         draft.find_content("<0x61>").unwrap(),
@@ -101,7 +101,7 @@ fn line_breaks_and_non_ascii_text_are_mapped_by_bytes_only() {
     assert_eq!(bytes.direct(line_break), target.find_content("Ċ"));
     assert_eq!(paper.direct(line_break), None, "the paper's rule loses it");
 
-    // As strings, the letter é is the byte-level sign for the byte 0xE9.
+    // As a string, the letter é is the byte-level character for the byte 0xE9.
     let accent = draft.find_content("é").unwrap();
     let wrong = paper.direct(accent).unwrap();
     assert_eq!(target.bytes(wrong), Some(&[0xE9][..]));
@@ -187,7 +187,7 @@ fn specials_map_by_role_not_by_name() {
     let eos = draft.special(SpecialRole::Eos).unwrap();
     let target_eos = target.special(SpecialRole::Eos).unwrap();
     let turn = target.special(SpecialRole::EndOfTurn).unwrap();
-    // The drafter's only end token stands for both ends in its context; drafted, it is the more
+    // The drafter's only end token stands for both ends in its context; drafted, it means the more
     // frequent one.
     assert_eq!(alignment.direct(eos), Some(turn));
     assert_eq!(alignment.draft_of(target_eos), Some(eos));
@@ -236,7 +236,7 @@ fn padding_rows_of_an_embedding_are_not_vocabulary() {
     assert_eq!(alignment.draft_of(padding), None);
     assert_eq!(alignment.direct(DraftId(draft.len() as u32 + 5)), None);
     let mut context = common::context(&draft, &target);
-    // In a context they are nothing, and text goes on as if they were not there.
+    // In a context they contribute nothing, and text continues as if they were not there.
     let text = target.encode("The dog").unwrap();
     let (start, rest) = text.split_at(1);
     context
@@ -258,7 +258,7 @@ fn text_outside_the_intersection_is_never_unk() {
         context.start(&[], &[]);
         context.push(&target.encode(text).unwrap()).unwrap();
         assert!(!context.ids().contains(&unk), "{text:?}");
-        // The dummy prefix, and the sign of a space that stands in the text.
+        // The dummy prefix, and the space sign in the text.
         let read = draft.decode_lossy(context.ids());
         let read = read.strip_prefix(' ').unwrap_or(&read);
         assert_eq!(read, text.replace('▁', " "));

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use vocab_align::{SpecialRole, TargetId, Vocabulary, special_names};
 
-/// A tokenizer of the bytes a, b, c and a space, and whatever is added.
+/// A tokenizer of the bytes a, b, c and a space, with added tokens.
 fn tokenizer(added: &[(u32, &str)]) -> Value {
     let added: Vec<Value> = added
         .iter()
@@ -39,7 +39,7 @@ fn ids(vocabulary: &Vocabulary<TargetId>, text: &str) -> Vec<u32> {
 fn special_tokens_are_named_in_several_files() {
     let map = json!({"bos_token": {"content": "<first>", "lstrip": false}, "eos_token": "<last>"});
     for (config, others, names) in [
-        // Only where tokenizer_config.json does not list its added tokens is the older file read.
+        // The older file is read only if tokenizer_config.json does not list the added tokens.
         (
             json!({}),
             vec![("special_tokens_map.json", map.clone())],
@@ -114,8 +114,8 @@ fn tokens_are_added_where_the_library_would_put_them() {
     assert_eq!(vocabulary.special(SpecialRole::Bos), Some(TargetId(6)));
 }
 
-/// With this key transformers reads the names of special tokens as text everywhere, in a template's words
-/// too; other added tokens stay what they are.
+/// With this key transformers reads the names of special tokens as text everywhere, even in a
+/// template. Other added tokens are still found.
 #[test]
 fn special_tokens_may_be_split() {
     let mut file = tokenizer(&[(4, "a<b")]);
@@ -136,12 +136,12 @@ fn special_tokens_may_be_split() {
         assert_eq!(ids(&vocabulary, "a<bcca"), expected, "{splits}");
         let around = vocabulary.encode_between("a<b", "cc", "a", false).unwrap();
         assert_eq!(around.iter().map(|id| id.0).collect::<Vec<_>>(), expected);
-        // The token is one all the same.
+        // The token exists all the same.
         assert_eq!(vocabulary.len(), 6);
     }
 }
 
-/// As editors of another system save them.
+/// A byte order mark, which some editors write, is skipped.
 #[test]
 fn a_mark_of_the_encoding_in_front_is_read_over() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn of_one_content_that_is_named_twice_the_last_one_counts() {
         named(json!({"bos_token": strips(true, true), "eos_token": "<x>"})),
         [0, 3, 4, 3, 1]
     );
-    // The same text once more changes nothing.
+    // Encoding the same text again changes nothing.
     let keys = json!({"bos_token": "<x>", "eos_token": strips(false, true), "pad_token": "<x>"});
     assert_eq!(named(keys), [0, 3, 4, 1]);
 }
@@ -209,7 +209,7 @@ fn a_token_beyond_the_embedding_is_refused_where_it_is_fed() {
         error.contains("<image>") && error.contains("id 5"),
         "{error}"
     );
-    // What another model has said is text.
+    // Markers in the text of another model are ordinary text.
     assert_eq!(
         vocabulary.encode("a<image>b").unwrap().first(),
         Some(&TargetId(0))
@@ -259,7 +259,7 @@ fn faults_name_file_and_key() {
 
 #[test]
 fn classes_that_are_built_anew_have_their_own_pipeline() {
-    // The file puts a dummy prefix before every piece of text, and the class before the first alone.
+    // The file puts a dummy prefix before every part of the text, the class only before the first.
     let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
     let prepend = json!({"type": "Prepend", "prepend": "▁"});
     let file = json!({

@@ -13,7 +13,7 @@ fn vocabulary(tokens: &[&str]) -> Value {
     )
 }
 
-/// Bytes; digits by themselves; a token before every text; a marker that takes spaces along.
+/// Bytes; digits one by one; a token before every text; a marker that absorbs spaces.
 fn bytes() -> Value {
     let words = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
     let digits = json!({"type": "Digits", "individual_digits": true});
@@ -39,7 +39,7 @@ fn bytes() -> Value {
     })
 }
 
-/// Signs for spaces, as Llama 2 has them.
+/// Space signs, as Llama 2 has them.
 fn signs() -> Value {
     let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
     let prepend = json!({"type": "Prepend", "prepend": "▁"});
@@ -105,7 +105,7 @@ fn classes_of_bytes_have_their_own_words_and_tokens() {
             json!({}),
             &[11, 0, 1, 4, 11, 1, 5, 6, 7, 12],
         ),
-        // Tokens that are not listed are none, and what is said of texts holds nevertheless.
+        // Tokens that are not listed do not exist, but settings of the text count.
         (
             Some("GPT2Tokenizer"),
             "llama",
@@ -125,7 +125,7 @@ fn classes_of_bytes_have_their_own_words_and_tokens() {
             json!({"eos_token": "<x>"}),
             &qwen,
         ),
-        // Whatever is named: files of this family name a wrong class.
+        // The name does not matter: files of this family name a wrong class.
         (Some("LlamaTokenizerFast"), "qwen2", json!({}), &qwen),
         (
             Some("PreTrainedTokenizerFast"),
@@ -137,9 +137,9 @@ fn classes_of_bytes_have_their_own_words_and_tokens() {
         (None, "qwen2", json!({}), &qwen),
         (None, "mistral", json!({}), &written),
         (Some("GPT2TokenizerFast"), "granite", json!({}), &written),
-        // Made of a GGUF file.
+        // Made from a GGUF file.
         (None, "qwen2", json!({OWN_PIPELINE: true}), &written),
-        // Code that nobody runs here.
+        // Code that is not run here.
         (
             Some("Qwen2Tokenizer"),
             "llama",

@@ -1,4 +1,4 @@
-//! Incremental re-tokenisation against re-tokenising everything.
+//! Incremental re-tokenisation compared with re-tokenising everything.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn markers_without_a_counterpart_are_spelled_out() {
         [the_dog.as_slice(), &[turn_ends], &spelled, &the_dog].concat()
     );
 
-    // Lengths as the context has them, so that what follows a marker stays aligned.
+    // Lengths as the context counts them, so that text after a marker stays aligned.
     let alignment = vocab_align::Alignment::build(&draft, &target, vocab_align::MappingMode::Bytes);
     let lengths = alignment.spelled_lengths(&target, &tokens);
     assert_eq!(context.lengths(), draft.byte_lengths(&context.ids()[1..]));
@@ -189,7 +189,7 @@ fn specials_become_their_role_their_name_or_nothing() {
         let unchanged = pair.context.push(&tokens).unwrap();
         assert_eq!(unchanged, prompt);
         let one = pair.draft.encode("The end").unwrap();
-        // Behind a special token legacy files write their dummy prefix again.
+        // After a special token legacy files write their dummy prefix again.
         let name = pair.draft.content(draft_eos).unwrap().to_owned();
         let behind = pair.draft.encode_with_specials(&format!("{name}The end"));
         let expected = [&one[..], &behind.unwrap()].concat();
@@ -197,7 +197,7 @@ fn specials_become_their_role_their_name_or_nothing() {
         let lengths = pair.context.lengths();
         assert_eq!(lengths.iter().sum::<usize>(), 14, "{}", pair.name);
 
-        // In a foreign vocabulary a chat marker is spelled out, and <unk> is skipped.
+        // The name of a chat marker is tokenised in a vocabulary without it, and <unk> is skipped.
         let marker = pair
             .target
             .find_content("<|im_start|>")

@@ -14,7 +14,7 @@ fn error_of(json: &str) -> String {
         .to_string()
 }
 
-/// The error after `change` to a valid file.
+/// The error of a valid file after `change`.
 fn after(change: impl FnOnce(&mut Value)) -> String {
     let mut json = byte_level_json(20);
     change(&mut json);

@@ -1,5 +1,5 @@
-//! Small tokenizer files, one for each feature that real ones have: ids of whole texts, and of
-//! contexts pushed token by token, against the `tokenizers` library.
+//! Small tokenizer files, one for each feature that real ones have. Ids of whole texts, and of
+//! contexts pushed token by token, are compared with the `tokenizers` library.
 
 mod common;
 
@@ -45,12 +45,12 @@ fn texts(generated: usize) -> Vec<String> {
     fixed.chain(strings(11, generated)).collect()
 }
 
-/// What a target without any of the features says, byte by byte or in its own tokens.
+/// A target without any of the features. Its text comes byte by byte or in its own tokens.
 fn target() -> Vocabulary<TargetId> {
     load(&byte_level_json(60), "target")
 }
 
-/// Whole texts, and every state of a context that ends a character.
+/// Compares whole texts, and every state of a context that ends a character.
 #[track_caller]
 fn check(name: &str, json: &Value) {
     let vocabulary: Vocabulary<DraftId> = load(json, name);
@@ -125,7 +125,7 @@ fn dummy_prefixes_of_every_scheme() {
     check("byte level", &bytes);
 }
 
-/// Behind a special token in a response legacy files write their prefix again.
+/// After a special token in a response, legacy files write their prefix again.
 #[test]
 fn dummy_prefixes_behind_special_tokens() {
     let target = target();
@@ -155,7 +155,7 @@ fn dummy_prefixes_behind_special_tokens() {
     }
 }
 
-/// Where drafter and target both write a dummy prefix, the target's is not the drafter's text.
+/// If drafter and target both write a dummy prefix, the target's is not text for the drafter.
 #[test]
 fn a_dummy_prefix_of_both_is_written_once() {
     let json = sentence_piece_json(150, Prefix::Normalizer);
@@ -192,7 +192,7 @@ fn added_tokens_take_white_space_along() {
     }
 }
 
-/// A marker of the target that is one of the drafter's, which takes white space along.
+/// A marker of the target is also one of the drafter's, where it absorbs white space.
 #[test]
 fn markers_of_a_context_take_white_space_along() {
     for (lstrip, rstrip) in [(true, false), (false, true), (true, true), (false, false)] {
@@ -316,7 +316,7 @@ fn digits_from_the_right() -> Value {
     json
 }
 
-/// No cut inside a number is final, and none is reported as such.
+/// No cut inside a number is final, and none is reported as final.
 #[test]
 fn digits_grouped_from_the_right() {
     let json = digits_from_the_right();
@@ -341,7 +341,7 @@ fn digits_grouped_from_the_right() {
     assert!(context.open_bytes() < 40);
 }
 
-/// B7: a marker whose name holds one of the drafter's special tokens is text, all of it.
+/// A marker whose name holds one of the drafter's special tokens is text, all of it.
 #[test]
 fn a_marker_whose_name_holds_another_marker() {
     let mut json = byte_level_json(60);
@@ -399,8 +399,8 @@ fn without(json: &mut Value, missing: impl Fn(char) -> bool) {
     });
 }
 
-/// B11: alphabets without the bytes that UTF-8 never has, as added tokens or not at all, and
-/// without some that it has.
+/// Alphabets without the bytes that UTF-8 never has (as added tokens or not at all), and without
+/// some that it has.
 #[test]
 fn partial_alphabets() {
     let never = |c: char| "ÀÁõö÷øùúûüýþÿ".contains(c);
@@ -491,7 +491,7 @@ fn unigram_models() {
             let mut json = unigram(bytes);
             json["pre_tokenizer"]["prepend_scheme"] = json!(scheme);
             check(&format!("unigram {scheme}, bytes {bytes}"), &json);
-            // One piece a text, as in files without a pre-tokenizer.
+            // One piece per text, as in files without a pre-tokenizer.
             json["pre_tokenizer"]["split"] = json!(false);
             check(
                 &format!("unigram {scheme}, bytes {bytes}, one piece"),

@@ -1,4 +1,4 @@
-//! Ids against the `tokenizers` library, for the tokenizers that are shipped and, where
+//! Ids compared with the `tokenizers` library, for the shipped tokenizers and, if
 //! `OMNIDRAFT_SHARED` names their folder, for those of published models.
 //!
 //! A sample by default; `OMNIDRAFT_ALL_STRINGS=1` takes all 10 000 strings and all prompts.
@@ -17,7 +17,7 @@ struct Case {
     name: String,
     vocabulary: Vocabulary<DraftId>,
     library: Tokenizer,
-    /// The library with names of special tokens taken for text.
+    /// The library, with names of special tokens as ordinary text.
     text_only: Tokenizer,
 }
 
@@ -41,7 +41,7 @@ fn load(path: &Path) -> Case {
     }
 }
 
-/// Every tokenizer there is, equal files once.
+/// Every available tokenizer; equal files only once.
 fn cases() -> Vec<Case> {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
     let shared = common::shared().map(|shared| shared.join("tokenizers"));
@@ -68,7 +68,7 @@ fn all() -> bool {
     std::env::var_os("OMNIDRAFT_ALL_STRINGS").is_some()
 }
 
-/// Generated strings, and the prompts of all tasks where there are any.
+/// Generated strings, and the prompts of all tasks if they are available.
 fn texts(generated: usize, every: usize) -> Vec<String> {
     let (generated, every) = if all() {
         (10_000, 1)
@@ -113,7 +113,7 @@ fn texts_have_the_librarys_ids() {
                 ids(&case.library, text, false),
                 "{name}: {text:?}"
             );
-            // With its markers taken for text, between the words of a template.
+            // With its markers as ordinary text, inside a template.
             let found = case.vocabulary.encode_between("", text, "", true).unwrap();
             assert_eq!(
                 raw(&found),
@@ -125,7 +125,7 @@ fn texts_have_the_librarys_ids() {
     }
 }
 
-/// Markers in a prompt are text, and the words around it are read as ever.
+/// Markers in a prompt are ordinary text, and the template around it is read as usual.
 #[test]
 fn a_prompt_between_markers_can_be_kept_text() {
     for case in cases() {
@@ -163,7 +163,7 @@ struct Followed {
     seconds: f64,
 }
 
-/// The text of a response as the library's decoder would say it: no dummy prefix.
+/// The text of a response as the library's decoder gives it, without dummy prefix.
 fn text_of(target: &Vocabulary<TargetId>, prefixed: bool, tokens: &[TargetId]) -> Option<String> {
     let bytes = target.decode_bytes(tokens);
     let text = String::from_utf8(bytes).ok()?;
@@ -173,7 +173,7 @@ fn text_of(target: &Vocabulary<TargetId>, prefixed: bool, tokens: &[TargetId]) -
     }
 }
 
-/// Pushes texts token by token; in the end (and, for some texts, after each token that ends a
+/// Pushes texts token by token. At the end (for some texts also after each token that ends a
 /// character) the context is the library's encoding of the text so far.
 fn follow(draft: &Case, target: &Case, texts: &[String]) -> Followed {
     let every = if all() { 100 } else { 8 };

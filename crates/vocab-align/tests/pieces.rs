@@ -1,4 +1,5 @@
-//! `tokenizer.model` alone, as transformers 5.24 reads it. The ids are those of its `AutoTokenizer`.
+//! `tokenizer.model` without other files, as transformers 5.24 reads it. The ids are those of its
+//! `AutoTokenizer`.
 
 use std::path::Path;
 
@@ -31,7 +32,7 @@ fn flag(out: &mut Vec<u8>, number: u64, value: u64) {
     varint(out, value);
 }
 
-/// A model of byte tokens and some words, of a kind, that keeps or removes extra spaces.
+/// A model of byte tokens and some words, of kind `kind`, that keeps or removes extra spaces.
 fn model(kind: u64, remove: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let mut piece = |text: &str, score: f32, kind: u64| {
@@ -156,7 +157,7 @@ fn ids_are_those_of_transformers() {
             let found: Vec<u32> = found.iter().map(|id| id.0).collect();
             assert_eq!(found, ids, "{config} {text:?}");
         }
-        // In the middle of other text nothing is put in front and nothing is taken away.
+        // In the middle of other text nothing is added in front and nothing is removed.
         let middle = vocabulary.encode(" world").unwrap();
         assert_eq!(vocabulary.decode_lossy(&middle), " world", "{config}");
     }

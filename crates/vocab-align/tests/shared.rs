@@ -1,4 +1,4 @@
-//! The real tokenizers and datasets, where `OMNIDRAFT_SHARED` names their folder.
+//! The real tokenizers and datasets, if `OMNIDRAFT_SHARED` names their folder.
 
 mod common;
 
@@ -199,15 +199,15 @@ fn a_truncated_real_file_is_an_error_with_its_name_and_line() {
     );
 }
 
-/// Text from draft tokens equals text from target tokens, for every row and every pair: both
-/// equal the row.
+/// Text from draft tokens and text from target tokens both equal the row, for every row and every
+/// pair.
 #[test]
 fn every_row_round_trips_through_every_tokenizer() {
     let Some(shared) = shared() else { return };
     let (texts, vocabularies) = (texts(&shared), vocabularies(&shared));
     let start = Instant::now();
     let bytes: usize = texts.iter().map(String::len).sum();
-    // A sample: the library places every token, which takes time for long articles.
+    // A sample: the library locates every token, which takes time for long articles.
     let texts: Vec<String> = texts.into_iter().step_by(11).collect();
     on_two_threads(texts.len(), |i| {
         let rebuilt = vocabularies.iter().map(|vocabulary| {

@@ -42,7 +42,7 @@ fn broken_utf8_takes_byte_tokens() {
     }
 }
 
-/// Text in the middle of other text: the library's ids without the dummy prefix.
+/// Text in the middle of other text has the library's ids without the dummy prefix.
 #[test]
 fn the_dummy_prefix_is_written_at_the_start_only() {
     for prefix in [Prefix::Normalizer, Prefix::Metaspace, Prefix::Absent] {
@@ -69,7 +69,7 @@ fn the_dummy_prefix_is_written_at_the_start_only() {
     let first = vocabulary.encode("The").unwrap()[0];
     assert!(!vocabulary.content(first).unwrap().starts_with('▁'));
     assert_eq!(vocabulary.encode(" ").unwrap().len(), 1);
-    // To the library the sign itself is a space; spelled byte by byte it is text.
+    // The library takes the sign itself for a space; byte by byte it is text.
     assert_eq!(vocabulary.encode("▁").unwrap().len(), 1);
     let sign = vocabulary.spell("▁".as_bytes()).unwrap();
     assert_eq!(sign.len(), 3);
@@ -81,7 +81,7 @@ fn token_strings_become_bytes() {
     let sp: Vocabulary<DraftId> = load(&sentence_piece_json(80, Prefix::Normalizer), "sp");
     let line_break = sp.find_content("<0x0A>").unwrap();
     assert_eq!(sp.bytes(line_break), Some(&b"\n"[..]));
-    // This vocabulary has the raw line break too, and that is the canonical one.
+    // This vocabulary has the raw line break too, and that one is canonical.
     assert_eq!(sp.find_bytes(b"\n"), sp.find_content("\n"));
     assert_ne!(sp.find_bytes(b"\n"), Some(line_break));
     assert_eq!(sp.find_bytes(&[0xE9]), sp.find_content("<0xE9>"));
@@ -195,7 +195,7 @@ fn unigram_models_without_byte_tokens() {
     assert_eq!(vocabulary.content(DraftId(7)), None);
     assert_eq!(vocabulary.bytes(DraftId(7)), None);
     assert_eq!(vocabulary.role(DraftId(5)), Some(SpecialRole::Pad));
-    // Without byte tokens some text cannot be spelled: the library's unknown token stands for it.
+    // Without byte tokens some text has no tokens: the library's unknown token stands for it.
     let (ids, lengths) = vocabulary.encode_with_lengths("aéb".as_bytes()).unwrap();
     assert_eq!((raw(&ids), lengths), (vec![2, 0, 4], vec![1, 2, 1]));
     assert_eq!(raw(&vocabulary.spell("aéb".as_bytes()).unwrap()), [2]);

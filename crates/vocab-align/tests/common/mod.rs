@@ -14,7 +14,7 @@ use tokenizers::{AddedToken, PreTokenizerWrapper, Tokenizer, TokenizerBuilder};
 use tokenizers::{DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
 use vocab_align::{Alignment, DraftContext, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 
-/// What the small tokenizers are trained on.
+/// Training text of the small tokenizers.
 const SENTENCES: &[&str] = &[
     "The quick brown fox jumps over the lazy dog, and the dog does not mind at all.",
     "def add(left, right):\n    return left + right\n\n\ndef main():\n    print(add(1, 2))\n",
@@ -82,14 +82,14 @@ pub fn byte_level_json(merges: usize) -> Value {
     json
 }
 
-/// Where a SentencePiece-style tokenizer gets its dummy prefix from.
+/// Source of the dummy prefix of a SentencePiece-style tokenizer.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Prefix {
     /// A Prepend normalizer and no pre-tokenizer (Llama-2's conversion).
     Normalizer,
     /// A Metaspace pre-tokenizer (the newer conversion).
     Metaspace,
-    /// None.
+    /// No dummy prefix.
     Absent,
 }
 
@@ -172,7 +172,7 @@ pub fn raw<I: TokenId>(ids: &[I]) -> Vec<u32> {
     ids.iter().map(|id| id.get()).collect()
 }
 
-/// The folder of real tokenizers and datasets, or `None` after saying that the test is skipped.
+/// The folder of real tokenizers and datasets. If there is none, prints that the test is skipped.
 pub fn shared() -> Option<PathBuf> {
     let folder = std::env::var_os("OMNIDRAFT_SHARED").map(PathBuf::from);
     if folder.is_none() {

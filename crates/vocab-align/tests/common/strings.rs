@@ -1,6 +1,6 @@
-//! Strings that tokenizers get wrong, from a seed.
+//! Strings that tokenizers often get wrong, drawn from a seed.
 
-/// Words of many scripts, symbols, control characters and signs that mean something to tokenizers.
+/// Words of many scripts, symbols, control characters and signs with a meaning for tokenizers.
 const PARTS: &[&str] = &[
     "the",
     "The",
@@ -117,7 +117,7 @@ const PARTS: &[&str] = &[
     "aaaa",
 ];
 
-/// A generator with good high bits.
+/// A random generator with good high bits.
 pub struct Dice(u64);
 
 impl Dice {
