@@ -1,32 +1,32 @@
-//! How text is cut before pairs of a byte-level BPE are merged: llama.cpp's names, and the pipelines of
-//! the Hugging Face tokenizers library that they stand for.
+//! Pre-tokenization of byte-level BPE: llama.cpp's names, and the equivalent pipelines of the
+//! Hugging Face tokenizers library.
 
 use serde_json::{Value, json};
 
-/// One way to cut, as `tokenizer.json` writes it.
+/// A pre-tokenization in the format of `tokenizer.json`.
 pub(crate) struct Cut {
     pub(crate) normalizer: Value,
     pub(crate) pre_tokenizer: Value,
-    /// Whether a word that is a token is that token, whatever the merges say.
+    /// True if a word that is a token becomes that token, regardless of the merges.
     pub(crate) whole_words: bool,
-    /// Whether text begins with the beginning-of-text token unless the file says otherwise.
+    /// True if text begins with the beginning-of-text token unless the file says otherwise.
     pub(crate) framed: bool,
 }
 
-/// A step of a pre-tokenizer, without what makes no difference to the tokens.
+/// A step of a pre-tokenizer, without settings that do not affect the tokens.
 #[derive(Debug, PartialEq)]
 enum Step {
     Digits,
-    /// By a regular expression.
+    /// Splits by a regular expression.
     Split(String),
-    /// Bytes as letters, of words that it cuts itself where it is told so.
+    /// Maps bytes to letters; `cuts` is true if it splits words as well.
     Bytes {
         cuts: bool,
     },
 }
 
 impl Cut {
-    /// The names that are read; the first of several for one way is the one that is written.
+    /// The supported names; the first of several equivalent ones is written.
     pub(crate) const NAMES: [&str; 8] = [
         "smollm",
         "gpt-2",
@@ -38,7 +38,7 @@ impl Cut {
         "deepseek-r1-qwen",
     ];
 
-    /// Of the many ways that llama.cpp knows by name, one of models that are read here.
+    /// The pre-tokenization with one of the names that llama.cpp uses.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let bytes = |regex: bool| {
             json!({
@@ -74,7 +74,7 @@ impl Cut {
                 framed: true,
                 ..cut(words("{1,3}"))
             },
-            // The words of Llama 3, all of them merged.
+            // The splitting of Llama 3, with merges for all words.
             "dbrx" => cut(words("{1,3}")),
             "qwen2" | "deepseek-r1-qwen" => Self {
                 normalizer: json!({ "type": "NFC" }),
@@ -84,7 +84,7 @@ impl Cut {
         })
     }
 
-    /// llama.cpp's name of a way to cut.
+    /// llama.cpp's name of a pre-tokenization.
     pub(crate) fn name_of(
         normalizer: &Value,
         pre_tokenizer: &Value,
@@ -95,7 +95,7 @@ impl Cut {
             let Some(known) = Self::named(name) else {
                 return false;
             };
-            // llama.cpp normalises nothing; text is in NFC as a rule.
+            // llama.cpp does not normalise; text is usually in NFC.
             let normalises =
                 normalizer.is_null() || normalizer["type"] == "NFC" && !known.normalizer.is_null();
             normalises
@@ -105,7 +105,7 @@ impl Cut {
     }
 }
 
-/// The steps of a pre-tokenizer; `None` where one is not among those that names stand for.
+/// The steps of a pre-tokenizer; `None` if one of them is not supported.
 fn steps(value: &Value) -> Option<Vec<Step>> {
     let flag = |key: &str, default: bool| value[key].as_bool().unwrap_or(default);
     Some(match value["type"].as_str()? {

@@ -1,4 +1,4 @@
-//! Ends of an answer: the tokens that end it, and the file that says so.
+//! Stop tokens, and the files that name them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::generation::{GENERATION_CONFIG, Generation};
 pub struct End<I> {
     /// The token.
     pub id: I,
-    /// The file that says so.
+    /// The files that name it.
     pub from: Vec<&'static str>,
 }
 
-/// The tokens that end an answer of the model in `folder`, by ascending id: those that
-/// `generation_config.json`, `config.json` (or the keys of a GGUF file) and the tokenizer's files name,
-/// and the usual ends of a turn. Ids that are none of the model's end nothing and are left out.
+/// The stop tokens of the model in `folder`, by ascending id: those that `generation_config.json`,
+/// `config.json` (or the keys of a GGUF file) and the tokenizer's files name, and the usual
+/// end-of-turn tokens. Ids outside of the vocabulary are left out.
 ///
 /// # Errors
 /// A `generation_config.json` that cannot be read, or whose `eos_token_id` is no id.
@@ -54,7 +54,7 @@ pub fn ends<I: TokenId>(
     Ok(each.collect())
 }
 
-/// The ends that a tokenizer without a model has.
+/// The stop tokens of a tokenizer without a model.
 pub(crate) fn of_vocabulary<I: TokenId>(vocabulary: &Vocabulary<I>) -> Vec<End<I>> {
     let each = roles().into_iter().filter_map(|(role, from)| {
         let id = vocabulary.special(role)?;

@@ -1,4 +1,4 @@
-//! The decode engine as the loop calls it.
+//! The decode engine as a model of the drafter's or the target's ids.
 
 use std::ops::Range;
 use std::sync::Once;
@@ -21,24 +21,24 @@ pub struct Engine {
     ids: Vec<u32>,
 }
 
-/// Said of engines that only replay.
+/// Message about engines that only replay.
 const NO_WEIGHTS: &str = "this engine has no weights that could be replaced";
-/// Said of engines elsewhere than on the processor.
+/// Message about engines on other devices than the processor.
 const NO_STATES: &str = "this engine does not keep what enters a block";
 
-/// What computes.
+/// Implementations of an engine.
 pub(crate) enum Inner {
     /// A model on the processor.
     Cpu(Box<CpuEngine>),
     /// A model on a graphics device.
     #[cfg(feature = "gpu")]
     Gpu(Box<GpuEngine>),
-    /// Anything else that decodes.
+    /// Another decode engine.
     Other(Box<dyn DecodeEngine>),
 }
 
 impl Engine {
-    /// Wraps an engine; the first one of a process says what it runs on.
+    /// Wraps an engine; the first one of a process logs its kind.
     pub(crate) fn new(inner: Inner, weights: WeightType) -> Self {
         announce(&inner, weights);
         Self {
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// The engine behind the decode seam.
+    /// The engine as a [`DecodeEngine`].
     pub fn decoder(&mut self) -> &mut dyn DecodeEngine {
         match &mut self.inner {
             Inner::Cpu(engine) => engine.as_mut(),
@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// The engine behind the decode seam, without its role.
+    /// Unwraps the engine.
     pub fn into_decoder(self) -> Box<dyn DecodeEngine> {
         match self.inner {
             Inner::Cpu(engine) => engine,
@@ -87,8 +87,7 @@ impl Engine {
     /// Replaces the weights after an update of the drafter.
     ///
     /// # Errors
-    /// A checkpoint of another shape; an engine without weights of its own, as that of a recorded
-    /// target.
+    /// A checkpoint of another shape; an engine without weights, such as that of a recorded target.
     pub fn load_weights(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         match &mut self.inner {
             Inner::Cpu(engine) => engine.load_weights(checkpoint)?,
@@ -110,10 +109,10 @@ impl Engine {
         }
     }
 
-    /// Keeps what enters the last `blocks` blocks from now on: see [`CpuEngine::keep_states`].
+    /// Keeps the inputs of the last `blocks` blocks from now on: see [`CpuEngine::keep_states`].
     ///
     /// # Errors
-    /// More blocks than there are, or none; an engine that is not on the processor.
+    /// More blocks than there are, or 0; an engine that is not on the processor.
     pub fn keep_states(&mut self, blocks: usize) -> Result<()> {
         match &mut self.inner {
             Inner::Cpu(engine) => Ok(engine.keep_states(blocks)?),
@@ -121,11 +120,11 @@ impl Engine {
         }
     }
 
-    /// What enters those blocks for the tokens of a text, `[ids.len(), hidden_size]`: see
+    /// The inputs of those blocks for the tokens of a text, `[ids.len(), hidden_size]`: see
     /// [`CpuEngine::states_of`].
     ///
     /// # Errors
-    /// Those of a forward; an engine that is not on the processor.
+    /// Errors of a forward; an engine that is not on the processor.
     pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32]> {
         match &mut self.inner {
             Inner::Cpu(engine) => Ok(engine.states_of(ids)?),
@@ -133,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// The weights, to be shared.
+    /// The weights, which can be shared.
     ///
     /// # Errors
     /// As [`load_weights`](Self::load_weights).
@@ -162,13 +161,13 @@ impl Engine {
         Ok(())
     }
 
-    /// The forwards of several sequences: `logits` becomes their rows, one sequence after the other,
-    /// with the bits that each alone gives. On the processor they are one
-    /// ([`CpuEngine::forward_together`]), so that shared weights are read once; elsewhere one after the
-    /// other. Returns the passes over the weights.
+    /// Forwards of several sequences. `logits` receives their rows, one sequence after the other,
+    /// bit-identical to separate forwards. On the processor they are a single forward
+    /// ([`CpuEngine::forward_together`]), so that shared weights are read once; on other devices
+    /// they run one after the other. Returns the number of passes over the weights.
     ///
     /// # Errors
-    /// Those of the engines.
+    /// Errors of the engines.
     pub fn forward_together<I: TokenId>(
         sequences: &mut [(&mut Self, &[I])],
         logits: &mut Vec<f32>,
@@ -201,7 +200,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// The ids without their role, in a buffer that is used again.
+    /// The raw ids, in a reused buffer.
     fn plain<I: TokenId>(&mut self, ids: &[I]) -> Vec<u32> {
         let mut plain = std::mem::take(&mut self.ids);
         plain.clear();
@@ -277,7 +276,7 @@ impl<I: TokenId> OnDevice<I> for Engine {
     }
 }
 
-/// Says what computes, with the first engine of the process.
+/// Logs the device and kernels with the first engine of the process.
 fn announce(engine: &Inner, weights: WeightType) {
     static SAID: Once = Once::new();
     SAID.call_once(|| match engine {

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with the words around a prompt.
+//! Errors of chat and prompt templates.
 
 use std::path::PathBuf;
 
@@ -8,17 +8,17 @@ use crate::TEMPLATE_FILE;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TemplateFault {
-    /// It does not parse, or uses what is not known here.
+    /// It does not parse, or uses an unsupported feature.
     Syntax,
     /// It raised an exception.
     Raised,
     /// It needs a variable that was not given.
     Missing,
-    /// It does not show the user's message as it must.
+    /// It does not show the user's message as required.
     Message,
 }
 
-/// Why a template cannot be used.
+/// Reason for which a template cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
@@ -27,7 +27,7 @@ pub enum TemplateError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file or folder cannot be written.
@@ -35,30 +35,30 @@ pub enum TemplateError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A model's template file is not what it should be.
+    /// A model's template file is malformed.
     #[error("{}: {source}", path.display())]
     MalformedTemplate {
         /// The file.
         path: PathBuf,
-        /// The parser's complaint, with the key.
+        /// The parser's error, with the key.
         source: serde_json::Error,
     },
     /// A chat template does not parse, or raises an exception.
     #[error("{origin}{}: {message}", line.map(|line| format!(":{line}")).unwrap_or_default())]
     ChatTemplate {
-        /// The file, and the key where the template is part of one.
+        /// The file, and the key if the template is part of a JSON file.
         origin: String,
-        /// Line of the template, from 1, where it is known.
+        /// Line of the template, from 1, if known.
         line: Option<usize>,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
-        /// Of which kind that is.
+        /// Kind of the fault.
         kind: TemplateFault,
     },
-    /// A model has several templates, and none of them is the one to use.
+    /// A model has several templates and no default.
     #[error("{}: several chat templates ({names}), none of which is called default", path.display())]
     NoDefault {
         /// The model folder.
@@ -72,7 +72,7 @@ pub enum TemplateError {
     /// A template parses but cannot be used.
     #[error("prompt template: {reason}")]
     BadTemplate {
-        /// What is wrong.
+        /// Description of the fault.
         reason: String,
     },
     /// The template alone is longer than a prompt may be.
@@ -88,7 +88,7 @@ pub enum TemplateError {
 }
 
 impl TemplateError {
-    /// What the user can do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::MalformedTemplate { path, .. } if path.ends_with(TEMPLATE_FILE) => {

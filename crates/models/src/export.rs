@@ -1,4 +1,4 @@
-//! The text of a model folder for other programs: its files as they are, or the keys of a GGUF file.
+//! Export of a model folder's tokenizer and template: files as they are, or keys of a GGUF file.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::cut::Cut;
 use super::ends::ends;
 use crate::TemplateError;
 
-/// Why the text of a folder is not written.
+/// Reason for which a folder's tokenizer and template cannot be exported.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
@@ -21,41 +21,41 @@ pub enum ExportError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A tokenizer that is not read.
+    /// A tokenizer that is not supported.
     #[error(transparent)]
     Tokenizer(#[from] AlignError),
-    /// Chat templates that are not read.
+    /// Chat templates that are not supported.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A file of JSON that is malformed.
+    /// A malformed JSON file.
     #[error("{}: {source}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The parser's error.
         source: serde_json::Error,
     },
-    /// Tokens that end an answer and cannot be told.
+    /// Stop tokens that cannot be determined.
     #[error("{message}")]
     Ends {
-        /// What is wrong, with its file.
+        /// Description of the fault, with its file.
         message: String,
     },
-    /// Something of a tokenizer for which there is no place in a GGUF file.
+    /// A feature of a tokenizer that a GGUF file cannot express.
     #[error("{}: {what}: a GGUF file has no word for it", path.display())]
     NotGguf {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// The feature.
         what: String,
     },
 }
 
 impl ExportError {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotGguf { .. } => Some(
@@ -66,7 +66,7 @@ impl ExportError {
     }
 }
 
-/// Files of a model folder that say how its text is read and written, and who may use it.
+/// Files of a model folder with its tokenizer, template and licence.
 const TEXT_FILES: [&str; 13] = [
     "tokenizer.json",
     "tokenizer.model",
@@ -83,7 +83,7 @@ const TEXT_FILES: [&str; 13] = [
     "LICENSE.txt",
 ];
 
-/// Copies the files of a model folder that say how its text is read and written.
+/// Copies the files of tokenizer, template and licence.
 ///
 /// # Errors
 /// Files that cannot be read or written.
@@ -116,7 +116,7 @@ pub fn copy_text(from: &Path, to: &Path) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// A model's `tokenizer.json` and what stands beside it.
+/// A model's `tokenizer.json` with its context.
 struct Text<'a> {
     path: PathBuf,
     file: Value,
@@ -128,7 +128,8 @@ struct Text<'a> {
 /// The tokenizer and the chat template of a folder as the keys of a GGUF file.
 ///
 /// # Errors
-/// Files that are not read; a tokenizer that llama.cpp has no name for, with what it lacks.
+/// Files that are not supported; a tokenizer that llama.cpp has no name for, with the missing
+/// feature.
 pub fn gguf_text(
     folder: &Path,
     config: &LmConfig,
@@ -217,7 +218,7 @@ impl Text<'_> {
         Ok(keys)
     }
 
-    /// llama.cpp's name of how text is cut; whatever else the pipeline does is refused.
+    /// llama.cpp's name of the pre-tokenization; other features of the pipeline are refused.
     fn pre(&self, model: &Value) -> Result<&'static str, ExportError> {
         let kind = model["type"].as_str().unwrap_or_default();
         if kind != "BPE" {
@@ -254,8 +255,8 @@ impl Text<'_> {
         })
     }
 
-    /// A token for every row of the embedding, and what kind it is: an ordinary one, a special one, one
-    /// that is added to the vocabulary, one that stands for nothing.
+    /// A token for every row of the embedding, and its kind: ordinary, special, added to the
+    /// vocabulary, or unused.
     fn tokens(&self, model: &Value) -> Result<(Vec<String>, Vec<i32>), ExportError> {
         const NORMAL: i32 = 1;
         const CONTROL: i32 = 3;
@@ -304,7 +305,7 @@ impl Text<'_> {
         Ok(filled.unzip())
     }
 
-    /// Pairs, in the order in which they are merged.
+    /// The pairs of the BPE in the order of merging.
     fn merges(&self, model: &Value) -> Result<Vec<String>, ExportError> {
         let merges = model["merges"].as_array().into_iter().flatten();
         let pair = |merge: &Value| match merge {
@@ -323,8 +324,8 @@ impl Text<'_> {
         merges.collect()
     }
 
-    /// The tokens that open and end a text, stand for what is unknown, and fill a batch: those that
-    /// `tokenizer_config.json` names, else those of the configuration and of the usual names.
+    /// The beginning-of-text, end-of-text, unknown and padding tokens: those that
+    /// `tokenizer_config.json` names, else those of the configuration and the usual names.
     fn parts(&self) -> Result<[Option<u32>; 4], ExportError> {
         let config = read_json(&self.folder.join("tokenizer_config.json"))?.unwrap_or_default();
         let named = |key: &str| {
@@ -350,7 +351,7 @@ impl Text<'_> {
         ])
     }
 
-    /// Further tokens that the model's files name as ends of an answer. Usual names of ends are found by
+    /// Further tokens that the model's files name as stop tokens. Usual stop tokens are found by
     /// their names.
     fn ends(&self, eos: Option<u32>) -> Result<Vec<u32>, ExportError> {
         let found = ends(self.folder, self.config, &self.vocabulary);
@@ -363,7 +364,8 @@ impl Text<'_> {
         Ok(named.map(|end| end.id.get()).collect())
     }
 
-    /// Whether text is opened by the first token of a text and closed by the last one.
+    /// Returns two flags: text is opened by the beginning-of-text token, and closed by the
+    /// end-of-text token.
     fn frame(&self, bos: Option<u32>, eos: Option<u32>) -> Result<(bool, bool), ExportError> {
         let name = |token: Option<u32>| self.vocabulary.content(DraftId::new(token?));
         let mut processors = vec![&self.file["post_processor"]];

@@ -1,4 +1,4 @@
-//! Paths that should be model folders and are not.
+//! Checks that a path is a model folder.
 
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
@@ -8,12 +8,11 @@ use hub::local_folder;
 use serde_json::Value;
 
 const TOKENIZER: &str = "tokenizer.json";
-/// SentencePiece's own file, which is read where there is no other.
+/// SentencePiece's own file, which is read if there is no other.
 const PIECES: &str = "tokenizer.model";
-/// What an adapter of PEFT is, in a folder that may have no model beside it.
+/// File of a PEFT adapter, in a folder that may have no model beside it.
 const ADAPTER: &str = "adapter_config.json";
-/// Files of a folder without which a model would be asked or read otherwise. Weights are looked after by
-/// who reads them.
+/// Files of a folder that affect the model's behaviour. Weights are checked by their reader.
 const READ: [&str; 10] = [
     "config.json",
     "generation_config.json",
@@ -27,37 +26,37 @@ const READ: [&str; 10] = [
     crate::TEMPLATE_FILE,
 ];
 
-/// Why a path is no model folder.
+/// Reason for which a path is not a model folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// There is nothing.
+    /// The path does not exist.
     #[error("{}: no such model folder", path.display())]
     Missing {
         /// The path.
         path: PathBuf,
     },
-    /// A file.
+    /// The path is a file.
     #[error("{}: a file, not a model folder", path.display())]
     File {
         /// The path.
         path: PathBuf,
     },
-    /// A link to nothing.
+    /// The path is a link to nothing.
     #[error("{}: a link to {}, where there is nothing", path.display(), target.display())]
     Link {
         /// The link.
         path: PathBuf,
-        /// What it names.
+        /// The target of the link.
         target: PathBuf,
     },
-    /// A text that stands for a file in a repository of git.
+    /// The file is a pointer of git-lfs instead of the content.
     #[error("{}: a pointer of git-lfs, not the file itself", path.display())]
     Pointer {
         /// The file.
         path: PathBuf,
     },
-    /// An adapter without the model that it adapts.
+    /// The folder holds an adapter without the model that it adapts.
     #[error(
         "{}: an adapter of {} ({ADAPTER}), not a model",
         path.display(),
@@ -66,21 +65,21 @@ pub enum FolderError {
     Adapter {
         /// The folder.
         path: PathBuf,
-        /// The model that it names.
+        /// The model that the adapter names.
         base: Option<String>,
     },
-    /// A folder without a tokenizer.
+    /// The folder has no tokenizer.
     #[error("{}: has no {TOKENIZER}", path.display())]
     NoTokenizer {
         /// The folder.
         path: PathBuf,
-        /// A GGUF file in it, which holds a tokenizer in a form of its own.
+        /// A GGUF file in it, which holds a tokenizer in another format.
         gguf: Option<PathBuf>,
     },
 }
 
 impl FolderError {
-    /// A hint: what to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> String {
         match self {
             Self::Missing { path } => {
@@ -130,7 +129,8 @@ fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "gguf")
 }
 
-/// True of a path that looks like `owner/name` of the hub: two words, the first of which is no folder.
+/// True for a path that looks like `owner/name` of the hub: two words, the first of which is no
+/// folder.
 fn is_of_hub(path: &Path) -> bool {
     let mut parts = path.components();
     let sign = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -154,11 +154,11 @@ fn check_link(path: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// Looks whether a local path is a folder whose files are there: those that would change what is read of
-/// it or asked are no links to nothing and no pointers of git-lfs.
+/// Checks that a local path is a folder, and that the files which affect the model's behaviour are
+/// neither links to nothing nor pointers of git-lfs.
 ///
 /// # Errors
-/// [`FolderError`] where it is none, or they are not.
+/// [`FolderError`].
 pub fn check_files(path: &Path) -> Result<(), FolderError> {
     let owned = || path.to_path_buf();
     check_link(path)?;
@@ -178,10 +178,10 @@ pub fn check_files(path: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-/// Looks whether a local path is the folder of a model, with a tokenizer or without.
+/// Checks that a local path is the folder of a model, with a tokenizer or without.
 ///
 /// # Errors
-/// As [`check_files`]; an adapter alone.
+/// As [`check_files`]; an adapter without a model.
 pub fn check_model(path: &Path) -> Result<(), FolderError> {
     check_files(path)?;
     let adapter = path.join(ADAPTER);
@@ -197,7 +197,7 @@ pub fn check_model(path: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-/// Looks whether a local path is a model folder, without reading its files.
+/// Checks that a local path is a model folder, without reading its files.
 ///
 /// # Errors
 /// As [`check_model`]; a folder without a tokenizer.
@@ -211,7 +211,7 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
     }
     let files = std::fs::read_dir(path).into_iter().flatten().flatten();
     let gguf = files.map(|entry| entry.path()).find(|file| is_gguf(file));
-    // Who reads a folder without either says that its configuration is missing.
+    // The reader of a folder without either reports that its configuration is missing.
     match gguf.is_some() || path.join("config.json").is_file() {
         true => Err(FolderError::NoTokenizer {
             path: path.to_owned(),
@@ -221,7 +221,7 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
     }
 }
 
-/// The local folder of a model, downloaded first where it is one of the hub.
+/// The local folder of a model, downloaded first if it is on the hub.
 pub(crate) fn model_folder(path: &Path) -> Result<Cow<'_, Path>> {
     let path = local_folder(path)?;
     check_folder(&path)?;
@@ -277,7 +277,7 @@ mod tests {
     fn a_name_of_the_hub_is_told_as_such() {
         let hint = |path: &str| check_folder(path.as_ref()).unwrap_err().hint();
         assert!(hint("Nobody/Model-0.5B").contains("hf:Nobody/Model-0.5B downloads"));
-        // This folder is there, so that a file in it was meant.
+        // This folder exists, so that the path means a file in it.
         for path in [
             "src/none",
             "none",
@@ -356,7 +356,7 @@ mod tests {
             std::fs::remove_file(&file).unwrap();
         }
         told(&link("elsewhere", "model"), ["model: a link", "elsewhere"]);
-        // What nobody reads may be anywhere, and a link to something is as good as that.
+        // Files that are not read may be links to nothing, and a link to a file is accepted.
         link("nowhere", "README.md");
         std::fs::write(root.path().join("blob"), "{}").unwrap();
         link("blob", TOKENIZER);

@@ -1,6 +1,6 @@
-//! How the owner of a model draws its answers: the keys of `generation_config.json`, which transformers
-//! applies unless it is told otherwise. Here a user says how answers are drawn, so that a key is read,
-//! changes nothing, is one that the user sets by a flag, or is named.
+//! The generation settings recommended by a model's owner: the keys of `generation_config.json`,
+//! which transformers applies by default. Here the user chooses the sampling, so that a key is
+//! either used, or without effect, or set by a flag, or reported.
 
 use std::path::Path;
 
@@ -8,15 +8,15 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// File of a model folder that says how answers were meant to be generated.
+/// File of a model folder with recommended generation settings.
 pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
-/// In folders without that file, transformers takes these keys from here.
+/// File from which transformers takes these keys in folders without the other one.
 const CONFIG: &str = "config.json";
-/// Longest value that is shown, in characters.
+/// Maximum length of a displayed value, in characters.
 const MOST_SHOWN: usize = 60;
 
-/// Keys that are read, or change nothing of an answer: ids that are used elsewhere, what is returned
-/// beside the answer, how memory is kept, and what matters to searches along several answers alone.
+/// Keys that are used elsewhere or do not change an answer: ids, further outputs, memory
+/// management, and settings of searches over several answers.
 const HARMLESS: &[&str] = &[
     "assistant_confidence_threshold",
     "assistant_early_exit",
@@ -56,7 +56,7 @@ const HARMLESS: &[&str] = &[
     "use_mtp",
 ];
 
-/// Keys that a user sets by a flag, with the number at which they ask for nothing.
+/// Keys that the user sets by a flag, each with its neutral number.
 const BY_FLAG: &[(&str, &str, f64)] = &[
     ("do_sample", "--temperature", 0.0),
     ("max_length", "--max-tokens", 20.0),
@@ -68,8 +68,8 @@ const BY_FLAG: &[(&str, &str, f64)] = &[
     ("top_p", "--top-p", 1.0),
 ];
 
-/// Keys that change which tokens can be said, whatever the flags are, with the number at which they ask
-/// for nothing; `None` where every number asks for something.
+/// Keys that change the distribution of tokens and that no flag sets, each with its neutral number;
+/// `None` if no number is neutral.
 const LEFT_OUT: &[(&str, Option<f64>)] = &[
     ("bad_words_ids", None),
     ("begin_suppress_tokens", None),
@@ -103,14 +103,14 @@ const LEFT_OUT: &[(&str, Option<f64>)] = &[
     ("watermarking_config", None),
 ];
 
-/// A key that asks for something, and its value.
+/// A key with a value that is not neutral.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Setting {
     /// The key.
     pub key: String,
     /// The value.
     pub value: Value,
-    /// The flag by which a user sets it here, where there is one.
+    /// The flag that sets it here, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flag: Option<&'static str>,
 }
@@ -124,35 +124,37 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// The way in which the owner of a model draws its answers, as far as it is not done here.
+/// The generation settings of a model's owner that are not applied here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Generation {
-    /// The file that says it.
+    /// The file that they are from.
     pub file: &'static str,
-    /// What a user sets by a flag or by a field of a request; what the file says is not used.
+    /// Settings that the user makes by a flag or by a field of a request; the values in the file
+    /// are not used.
     pub by_flag: Vec<Setting>,
-    /// What is not done here and changes answers.
+    /// Settings that are not supported and would change answers.
     pub left_out: Vec<Setting>,
-    /// Keys that nobody knows here.
+    /// Unknown keys.
     pub unknown: Vec<String>,
-    /// Tokens that end an answer.
+    /// Stop tokens.
     #[serde(skip)]
     pub(crate) ends: Vec<u32>,
 }
 
 impl Generation {
-    /// What a model folder says; nothing where it has no file that could.
+    /// Reads the settings of a model folder; empty if it has no such file.
     ///
     /// # Errors
-    /// A `generation_config.json` that cannot be read or is no object, or whose `eos_token_id` is no id.
+    /// A `generation_config.json` that cannot be read or is not an object, or whose `eos_token_id`
+    /// is not an id.
     pub fn read(folder: &Path) -> Result<Self> {
         if let Some(keys) = object(&folder.join(GENERATION_CONFIG))? {
             let mut found = Self::of(GENERATION_CONFIG, &keys);
             found.ends = ends(&folder.join(GENERATION_CONFIG), &keys["eos_token_id"])?;
             return Ok(found);
         }
-        // What is wrong with config.json is for its own reader to say. What it says of other things than
-        // answers is not looked at here.
+        // Errors of config.json are reported by its own reader; keys that do not concern generation
+        // are ignored here.
         let keys = object(&folder.join(CONFIG)).ok().flatten();
         let Some(Value::Object(mut keys)) = keys else {
             return Ok(Self::default());
@@ -193,8 +195,8 @@ impl Generation {
         found
     }
 
-    /// What is left out and changes answers, in words, without the keys that a user has set; `None` where
-    /// that is nothing.
+    /// Description of the settings that are left out and would change answers, except those that a
+    /// user has set; `None` if there are none.
     pub fn note(&self, set: &[&str]) -> Option<String> {
         let left_out = self.left_out.iter();
         let left_out = left_out.filter(|setting| !set.contains(&setting.key.as_str()));
@@ -210,8 +212,8 @@ impl Generation {
     }
 }
 
-/// True of a value that asks for something; `neutral` is a number that does not. True and false count as
-/// 1 and 0.
+/// True for a value with an effect; `neutral` is a number without one. True and false count as 1
+/// and 0.
 fn asks(value: &Value, neutral: Option<f64>) -> bool {
     let is = |number: f64| neutral != Some(number);
     match value {
@@ -224,7 +226,7 @@ fn asks(value: &Value, neutral: Option<f64>) -> bool {
     }
 }
 
-/// The object of a file; `None` where there is no such file.
+/// The JSON object in a file; `None` if there is no such file.
 fn object(path: &Path) -> Result<Option<Value>> {
     let said = || format!("{}", path.display());
     let bytes = match std::fs::read(path) {
@@ -255,7 +257,7 @@ fn ends(path: &Path, value: &Value) -> Result<Vec<u32>> {
                 path.display()
             );
         };
-        // -1 stands for none.
+        // -1 means no token.
         found.extend(u32::try_from(number).ok());
     }
     Ok(found)

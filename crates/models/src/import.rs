@@ -1,4 +1,5 @@
-//! A model folder out of a GGUF file: such a file holds the tokenizer too, in llama.cpp's own form.
+//! Conversion of a GGUF file, which holds the tokenizer in llama.cpp's own format, to a model
+//! folder.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,27 +11,27 @@ use weights::{GgufValue, TensorFiles, WeightsError};
 use super::chat::{CHAT_TEMPLATE_FILE, CHAT_TEMPLATES};
 use super::cut::Cut;
 
-/// Why a GGUF file does not become a model folder.
+/// Reason for which a GGUF file cannot be converted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// The file is not a GGUF file, or is damaged.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-    /// Its model is not one that is read.
+    /// Its model is not supported.
     #[error(transparent)]
     Model(#[from] LmError),
-    /// A key of its tokenizer is missing, or is not what it should be.
+    /// A key of its tokenizer is missing or malformed.
     #[error("{}: key `{key}` {message}", path.display())]
     Tokenizer {
         /// The file.
         path: PathBuf,
         /// The key.
         key: String,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// The folder to make is there.
+    /// The output folder exists already.
     #[error("{}: is there already", path.display())]
     Exists {
         /// The folder.
@@ -41,13 +42,13 @@ pub enum ImportError {
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }
 
 impl ImportError {
-    /// What to do about it, where that is not in the message.
+    /// Advice for the user, if it is not in the message.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Tokenizer { .. } => {
@@ -60,7 +61,7 @@ impl ImportError {
     }
 }
 
-/// Kinds of tokens, as llama.cpp numbers them.
+/// Kinds of tokens, with llama.cpp's numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Normal,
@@ -71,19 +72,19 @@ enum Kind {
     Byte,
 }
 
-/// The keys of a GGUF file that say what its tokenizer does.
+/// The keys of a GGUF file that describe its tokenizer.
 struct Keys<'a> {
     path: &'a Path,
     files: &'a TensorFiles,
 }
 
-/// Makes the folder `out` of the file `file`: the weights as they are (linked where the file system
-/// can, copied elsewhere), and `config.json`, `tokenizer.json`, `tokenizer_config.json` and the chat
-/// template as Hugging Face lays them out.
+/// Converts the file `file` to the folder `out`: the weights as they are (hard-linked if possible,
+/// otherwise copied), and `config.json`, `tokenizer.json`, `tokenizer_config.json` and the chat
+/// template in Hugging Face's layout.
 ///
 /// # Errors
-/// A file that is damaged, of an architecture or with a tokenizer that is not read; a folder that is
-/// there already, or cannot be written. What was written by then is taken away again.
+/// A file that is damaged, or of an unsupported architecture or tokenizer; a folder that exists
+/// already or cannot be written. A partial folder is removed.
 pub fn import_gguf(file: &Path, out: &Path) -> Result<(), ImportError> {
     if out.exists() {
         return Err(ImportError::Exists {
@@ -101,7 +102,7 @@ pub fn import_gguf(file: &Path, out: &Path) -> Result<(), ImportError> {
     std::fs::create_dir_all(&part).map_err(failed(&part))?;
     let made = fill(file, &part).and_then(|()| std::fs::rename(&part, out).map_err(failed(out)));
     if made.is_err() {
-        // The error that is told is the first one.
+        // The first error is the one to report.
         let _ = std::fs::remove_dir_all(&part);
     }
     made
@@ -153,7 +154,7 @@ fn fill(file: &Path, folder: &Path) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Links a file, or copies it where it cannot be linked.
+/// Hard-links a file, or copies it if it cannot be linked.
 fn link(file: &Path, to: PathBuf) -> Result<(), ImportError> {
     let linked = std::fs::canonicalize(file).and_then(|file| std::fs::hard_link(file, &to));
     if linked.is_err() {
@@ -191,13 +192,13 @@ impl Keys<'_> {
         }
     }
 
-    /// A list of texts that has to be there.
+    /// A required list of texts.
     fn texts(&self, key: &str) -> Result<Vec<String>, ImportError> {
         let texts = self.files.texts(key)?;
         texts.ok_or_else(|| self.fault(key, "is no list of texts"))
     }
 
-    /// A list of numbers, one a token; `None` where there is none.
+    /// A list of numbers, one per token; `None` if it is missing.
     fn numbers(&self, key: &str, tokens: usize) -> Result<Option<&[f64]>, ImportError> {
         match self.value(key) {
             None => Ok(None),
@@ -206,7 +207,7 @@ impl Keys<'_> {
         }
     }
 
-    /// The token that a key names, if it is one of these.
+    /// The token that a key names; `None` if the key is missing.
     fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<&'t str>, ImportError> {
         match self.value(key) {
             None => Ok(None),
@@ -278,7 +279,7 @@ impl Keys<'_> {
         Ok(file)
     }
 
-    /// The tokens that open and end a text, as a post-processor writes them.
+    /// The post-processor that adds the tokens which open and close a text.
     fn frame(&self, tokens: &[String], default: bool) -> Result<Value, ImportError> {
         let wanted = |key: &str, id: &str, default: bool| -> Result<Option<&str>, ImportError> {
             let token = self.token(&format!("tokenizer.ggml.{id}"), tokens)?;
@@ -319,7 +320,7 @@ impl Keys<'_> {
         }))
     }
 
-    /// A BPE over bytes that are written as letters.
+    /// A byte-level BPE.
     fn byte_level(&self, tokens: &[String]) -> Result<Value, ImportError> {
         let cut = self.cut()?;
         let key = "tokenizer.ggml.merges";
@@ -347,7 +348,7 @@ impl Keys<'_> {
         }))
     }
 
-    /// How text is cut before pairs are merged, by llama.cpp's name of it.
+    /// The pre-tokenization, by llama.cpp's name.
     fn cut(&self) -> Result<Cut, ImportError> {
         let key = "tokenizer.ggml.pre";
         let name = self.text(key)?;
@@ -358,8 +359,8 @@ impl Keys<'_> {
         })
     }
 
-    /// A SentencePiece BPE, whose pieces have scores: of all pairs that make a piece, the one of the
-    /// piece with the highest score is merged first.
+    /// A SentencePiece BPE, whose pieces have scores: the pair whose merged piece has the highest
+    /// score is merged first.
     fn sentence_pieces(&self, tokens: &[String], kinds: &[Kind]) -> Result<Value, ImportError> {
         let key = "tokenizer.ggml.scores";
         let scores = self.numbers(key, tokens.len())?;
@@ -394,11 +395,11 @@ impl Keys<'_> {
         }))
     }
 
-    /// `tokenizer_config.json`: which token plays which part.
+    /// `tokenizer_config.json`, which names the special tokens.
     fn specials(&self) -> Result<Value, ImportError> {
         let tokens = self.texts("tokenizer.ggml.tokens")?;
         let mut config = Map::new();
-        // Another program builds no pipeline of its own, whatever the family of the model.
+        // Other programs must use this pipeline, whatever the family of the model.
         config.insert(
             "tokenizer_class".to_owned(),
             "PreTrainedTokenizerFast".into(),
@@ -424,7 +425,7 @@ fn vocabulary(tokens: &[String]) -> Value {
     Value::Object(ids.map(|(id, token)| (token.clone(), id.into())).collect())
 }
 
-/// Every pair of pieces that spells a piece, the best piece first.
+/// All pairs of pieces that form a piece, ordered by descending score of the piece.
 fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
     let mergeable = |kind: Kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
     let pieces = tokens.iter().zip(kinds).enumerate();
@@ -432,7 +433,7 @@ fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
         .filter(|(_, (_, kind))| mergeable(**kind))
         .map(|(id, (token, _))| (token.as_str(), id))
         .collect();
-    // By what decides the order: the score, falling, then lengths and ids, so that it is one order.
+    // Sorted by descending score, then by lengths and ids, so that the order is unique.
     let mut pairs = BTreeMap::new();
     for (piece, id) in &ids {
         for (cut, _) in piece.char_indices().skip(1) {
@@ -440,7 +441,7 @@ fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
             let (Some(a), Some(b)) = (ids.get(left), ids.get(right)) else {
                 continue;
             };
-            // Scores are f32, whose order as bits is that of numbers for each sign.
+            // Scores are f32; for each sign the order of their bits is that of the numbers.
             let score = scores[*id] as f32;
             let rank = match score.to_bits() {
                 bits if score.is_sign_negative() => bits,

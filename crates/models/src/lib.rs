@@ -1,14 +1,14 @@
-//! Model folders as the loop needs them: weights, tokenizer, chat template, special tokens, and a decode engine.
+//! Model folders: weights, tokenizer, chat template, special tokens, and a decode engine.
 //!
-//! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] its part without weights, enough to
-//!   write and read tokens;
-//! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] lays their vocabularies side by
-//!   side;
-//! * [`ChatTemplate`] is the template that a folder brings, [`PromptTemplate`] the one that a recipe of
-//!   `omnidraft pretrain` declares; both shorten a long prompt as text, so that drafter and target read the same;
-//! * [`Generation`] is how a model's owner draws its answers, as far as that is not done here;
-//! * [`import_gguf`] makes a folder out of a GGUF file; [`gguf_text`] is the text of a folder as the keys of such a file;
-//! * [`step`] measures how long a decoding step takes on this machine.
+//! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] is its part without weights, which
+//!   suffices to write and read tokens;
+//! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] aligns their vocabularies;
+//! * [`ChatTemplate`] is the template of a folder, [`PromptTemplate`] that of a recipe of `omnidraft pretrain`;
+//!   both shorten a long prompt as text, so that drafter and target read the same;
+//! * [`Generation`] holds the generation settings of a model's owner that are not applied here;
+//! * [`import_gguf`] converts a GGUF file to a folder; [`gguf_text`] gives a folder's text as the keys of such a
+//!   file;
+//! * [`step`] measures the time of a decoding step on this machine.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -52,24 +52,25 @@ pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
 pub use walks::{tune, tune_again};
 
-/// Tokens beyond prompt and answer for which a context has room: those of a draft that is checked, 64 at
-/// most, which as text may be several times as many tokens of the target.
+/// Number of tokens beyond prompt and answer that a context has room for: those of a draft under
+/// verification, at most 64, which may be several times as many tokens of the target.
 pub const DRAFT_ROOM: usize = 256;
 
-/// A model folder, in the role its ids have: weights, which stay in their files until an engine packs
-/// them or a learner asks for them, and the text that it dereferences to.
+/// A model folder, in the role of its ids: weights, which stay in their files until an engine packs
+/// them or a learner reads them, and the text that it dereferences to.
 pub struct ModelFolder<I: TokenId> {
     weights: Arc<StoredCheckpoint>,
     padding: Padding,
-    /// Of the padded model.
+    /// Configuration of the padded model.
     config: LmConfig,
-    /// What engines decode with, by device and storage, for as long as one does: the next one shares it.
+    /// Packed weights by device and format, as long as an engine uses them; further engines share
+    /// them.
     packed: Mutex<BTreeMap<(String, &'static str), packed::Weak>>,
     /// Vocabulary, template, special tokens.
     pub text: ModelText<I>,
 }
 
-/// Idle blocks, and idle inner columns an MLP.
+/// Numbers of idle blocks, and of idle inner columns per MLP.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Padding {
     layers: usize,
@@ -120,7 +121,7 @@ impl<I: TokenId> ModelFolder<I> {
         &self.weights
     }
 
-    /// The same model with what costs time and changes nothing.
+    /// The same model with padding that costs time and does not change its output.
     ///
     /// `layers` blocks and `width` inner columns an MLP.
     #[must_use]
@@ -144,24 +145,24 @@ impl<I: TokenId> ModelFolder<I> {
         })
     }
 
-    /// Tokens that prompt and answer take at most: the prompt's budget, the answer, and room for a
-    /// draft.
+    /// Maximum number of tokens of prompt and answer: the prompt's budget, the answer, and room for
+    /// a draft.
     pub fn context_for(&self, max_new_tokens: usize) -> usize {
         let text = self.text.template.max_prompt_tokens() + max_new_tokens;
         (text + DRAFT_ROOM).min(self.config.max_context())
     }
 
-    /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
+    /// Lowers the maximum length of prompts to `tokens`, at least 1.
     pub fn limit_prompts(&mut self, tokens: usize) {
         self.text.template.limit_prompts(tokens);
     }
 
-    /// A decode engine. The weights go from their files to the engine, a few rows at a time (those of
-    /// a padded model through memory); engines of this folder with the same storage share them until
-    /// one is given others.
+    /// Creates a decode engine. The weights go from their files to the engine, a few rows at a time
+    /// (those of a padded model through memory). Engines of this folder with the same format share
+    /// them until one receives others.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn engine(&self, settings: EngineSettings) -> Result<Engine> {
         let key = (settings.device.to_string(), settings.weights.name());
         let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +179,7 @@ impl<I: TokenId> ModelFolder<I> {
     /// A decode engine of this model with other weights, of the same shape or padded.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn engine_with(&self, weights: &Checkpoint, settings: EngineSettings) -> Result<Engine> {
         self.engine_of(self.pack(weights, settings)?, settings)
     }
@@ -197,18 +198,18 @@ impl<I: TokenId> ModelFolder<I> {
     }
 }
 
-/// A file without the mark of its encoding (U+FEFF), which some editors write in front.
+/// A file's content without a byte order mark (U+FEFF), which some editors write.
 fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
 }
 
-/// Most tokens that an engine with these settings holds of a model of this shape.
+/// Maximum number of tokens in an engine with these settings and a model of this shape.
 fn context(config: &LmConfig, settings: EngineSettings) -> usize {
     let most = config.max_context();
     settings.context.map_or(most, |context| context.min(most))
 }
 
-/// The CPU engine's own form of settings, for a model of this shape.
+/// The settings as options of the CPU engine, for a model of this shape.
 pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOptions {
     EngineOptions {
         weights: settings.weights,

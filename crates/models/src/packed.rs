@@ -1,4 +1,4 @@
-//! Weights as the engine of a device reads them, and engines that share them.
+//! Packed weights of a device, shared between engines.
 
 use anyhow::Result;
 use cpu_engine::{CpuEngine, PackedWeights, WeakWeights};
@@ -12,25 +12,25 @@ use crate::context;
 use crate::engine::{Engine, Inner};
 use crate::{engine_options, tune};
 
-/// A device that this program cannot compute on.
+/// Error for a device that this program does not support.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The engine was left out of the build.
+    /// The device's engine was not built in.
     #[error("device `{0}`: this program was built without its engine")]
     NotBuilt(Device),
     /// The engine finds no such device.
     #[error("device `{device}`")]
     NotFound {
-        /// The device asked for.
+        /// The requested device.
         device: Device,
-        /// Why not.
+        /// The engine's error.
         source: LmError,
     },
 }
 
 impl DeviceError {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::NotBuilt(_) => {
@@ -45,7 +45,7 @@ impl DeviceError {
     }
 }
 
-/// Packed weights, where a device reads them. A clone is the same weights, not a copy.
+/// Packed weights on a device. Clones share the same weights.
 #[derive(Clone)]
 pub enum Packed {
     /// In memory.
@@ -55,7 +55,7 @@ pub enum Packed {
     Gpu(GpuWeights),
 }
 
-/// [`Packed`], for as long as an engine uses them.
+/// A weak reference to [`Packed`], valid as long as an engine uses them.
 #[derive(Clone)]
 pub(crate) enum Weak {
     Cpu(WeakWeights),
@@ -64,7 +64,7 @@ pub(crate) enum Weak {
 }
 
 impl Weak {
-    /// The weights, if there is still an engine that uses them.
+    /// The weights, if an engine still uses them.
     pub(crate) fn upgrade(&self) -> Option<Packed> {
         match self {
             Self::Cpu(weights) => weights.upgrade().map(Packed::Cpu),
@@ -94,10 +94,10 @@ fn gpu_options(
 }
 
 impl Packed {
-    /// Packs the weights of a source as an engine with these settings reads them.
+    /// Packs the weights of a source for an engine with these settings.
     ///
     /// # Errors
-    /// Those of the source; [`DeviceError`] for a device that this program cannot compute on.
+    /// Errors of the source; [`DeviceError`] for a device that this program does not support.
     pub fn new(source: &dyn TensorSource, settings: EngineSettings) -> Result<Self> {
         match settings.device {
             Device::Cpu => {
@@ -114,8 +114,8 @@ impl Packed {
         }
     }
 
-    /// These weights with other last blocks; what lies below them is shared. `settings` are those they
-    /// were packed with.
+    /// These weights with other last blocks; the lower blocks are shared. `settings` are those that
+    /// they were packed with.
     ///
     /// # Errors
     /// Blocks of another model; [`LmError::OtherModel`] for weights on a graphics device.
@@ -130,7 +130,7 @@ impl Packed {
         }
     }
 
-    /// Bytes held.
+    /// Bytes in use.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Cpu(weights) => weights.bytes(),
@@ -147,10 +147,10 @@ impl Packed {
         }
     }
 
-    /// An engine that shares these weights; the settings are those they were packed with.
+    /// An engine that shares these weights; `settings` are those that they were packed with.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn engine(self, config: &LmConfig, settings: EngineSettings) -> Result<Engine> {
         let inner = match self {
             Self::Cpu(weights) => {
@@ -166,7 +166,7 @@ impl Packed {
                 };
                 let options = gpu_options(index, config, settings)?;
                 let mut engine = GpuEngine::with_weights(weights, options)?;
-                // Where the processor plays the device, compiling takes longer than what it would save.
+                // On a software device, compiling takes longer than it saves.
                 if !engine.gpu().is_software() {
                     engine.prepare()?;
                 }
@@ -177,7 +177,7 @@ impl Packed {
     }
 }
 
-/// Whether this program can compute on a device.
+/// Checks that this program supports a device.
 ///
 /// # Errors
 /// [`DeviceError`].

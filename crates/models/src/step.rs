@@ -1,4 +1,4 @@
-//! How long one decoding step of a drafter and of a target takes on this machine.
+//! Measurement of the time of a decoding step of a drafter and of a target.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use vocab_align::TokenId;
 
 use crate::{Engine, ModelFolder, Packed};
 
-/// Drafter steps between two target steps, as in a round with the paper's k.
+/// Number of drafter steps between two target steps, as in a round with the paper's k.
 const DRAFT_STEPS: usize = 4;
-/// Tokens of a target forward that verifies such a draft.
+/// Number of tokens of a target forward that verifies such a draft.
 const VERIFIED: usize = DRAFT_STEPS + 1;
-/// A measurement takes at least this many rounds, and at least this long.
+/// Minimum number of rounds of a measurement. `DURATION`: its minimum duration.
 const ROUNDS: usize = 25;
 const DURATION: Duration = Duration::from_millis(300);
 
 /// Medians of one interleaved measurement, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
-    /// Drafter, one token: the mean over a draft, whose first step finds the caches as the target
-    /// leaves them and costs more than the next ones.
+    /// Drafter, one token: the mean over a draft. Its first step finds the processor's caches as
+    /// the target left them and costs more than the next ones.
     pub draft_s: f64,
     /// Target, one token.
     pub target_s: f64,
-    /// Target, five tokens at once: what verifying a draft of four costs.
+    /// Target, five tokens at once: the cost of verifying a draft of four.
     pub verify_s: f64,
 }
 
@@ -70,13 +70,13 @@ impl Stepper {
         Self::of(engine, model.config().vocab_size, context)
     }
 
-    /// Reads `context` tokens of a vocabulary of `vocab` into an engine that has room for them and
+    /// Reads `context` tokens of a vocabulary of `vocab` into an engine with room for them and for
     /// a step.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Errors of the engine.
     pub fn of(mut engine: Engine, vocab: usize, context: usize) -> Result<Self> {
-        // Any tokens do: the time of a step does not depend on which they are.
+        // The time of a step does not depend on the tokens.
         let ids: Vec<u32> = (0..context + VERIFIED)
             .map(|i| (i * 7919 % vocab) as u32)
             .collect();
@@ -89,7 +89,7 @@ impl Stepper {
         })
     }
 
-    /// Scores `count` tokens behind the context and returns the seconds it took.
+    /// Scores `count` tokens after the context and returns the seconds.
     fn step(&mut self, count: usize) -> Result<f64> {
         let ids = &self.ids[self.context..self.context + count];
         let began = Instant::now();
@@ -110,11 +110,11 @@ impl Stepper {
 }
 
 /// Measures both models in turn (four drafter steps, one target step, one target forward over five
-/// tokens, again and again), so that whatever disturbs the machine disturbs both, and each finds
-/// the processor's cache as the other leaves it.
+/// tokens), so that a disturbance of the machine affects both, and each finds the processor's cache
+/// as the other leaves it.
 ///
 /// # Errors
-/// Those of the engines.
+/// Errors of the engines.
 pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes> {
     let (mut draft, mut single, mut verify) = (Vec::new(), Vec::new(), Vec::new());
     let began = Instant::now();
@@ -125,7 +125,7 @@ pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes>
         draft.push(drafter.draft()?);
         verify.push(target.step(VERIFIED)?);
         if !warm {
-            // The first round pays for page faults.
+            // The first round includes page faults.
             (draft, single, verify) = Default::default();
             warm = true;
         }
@@ -137,11 +137,12 @@ pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes>
     })
 }
 
-/// A random model in the shape of a known one ([`lm::known_shape`]), of a `config.json` or of a folder
-/// that holds one, over `vocab` tokens where that is given: its steps take the time of such a model.
+/// An engine with a random model in the shape of a known one ([`lm::known_shape`]), of a
+/// `config.json` or of a folder with one, over `vocab` tokens if given. Its steps take the time of
+/// such a model.
 ///
 /// # Errors
-/// A name that is neither; those of the engine.
+/// An unknown name; errors of the engine.
 pub fn shape_engine(shape: &str, vocab: Option<usize>, settings: EngineSettings) -> Result<Engine> {
     let mut config = match lm::known_shape(shape) {
         Some(config) => config?,
@@ -171,7 +172,7 @@ fn shape_file(shape: &str) -> Result<LmConfig> {
     }
 }
 
-/// The middle of the values, or the mean of the two in the middle; not a number where there is none.
+/// The median; the mean of the middle two of an even number; NaN of no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let n = values.len();

@@ -1,10 +1,11 @@
-//! The words around a prompt, and how a long prompt is shortened.
+//! Prompt templates, and the shortening of long prompts.
 //!
-//! A long prompt is cut **as text, before templating**: cutting tokens would let drafter and target, whose tokenizers
-//! differ, read different articles, and the byte-for-byte alignment of their contexts would be lost from the start.
-//! Only the length is measured in tokens, by one tokenizer the caller chooses (the target's). The head of the text is
-//! kept, the end of its middle is dropped, and its last paragraph, line or sentence (where XSum has its instruction,
-//! MBPP its last test, GSM8K its question) stays.
+//! A long prompt is cut **as text, before templating**: cutting tokens would let drafter and
+//! target, whose tokenizers differ, read different articles, and the byte-for-byte alignment of
+//! their contexts would be lost from the start. Only the length is measured in tokens, by a
+//! tokenizer that the caller chooses (the target's). The head of the text is kept, the end of its
+//! middle is dropped, and its last paragraph, line or sentence (in XSum the instruction, in MBPP
+//! the last test, in GSM8K the question) stays.
 
 use std::path::Path;
 
@@ -13,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use super::TemplateError;
 use super::chat::{CHAT_TEMPLATE_FILE, ModelOptions};
 
-/// File of a model's folder that holds the longest prompt.
+/// File of a model folder with the maximum length of prompts.
 pub const TEMPLATE_FILE: &str = "omnidraft.json";
 
 const SLOT: &str = "{prompt}";
 
-/// The words around a prompt as a recipe of `omnidraft pretrain` declares them; a model folder carries them as the
-/// chat template that [`PromptTemplate::write`] makes of them.
+/// The template of a recipe of `omnidraft pretrain`; a model folder carries it as the chat template
+/// that [`PromptTemplate::write`] makes of it.
 ///
 /// ```
 /// use models::PromptTemplate;
@@ -34,7 +35,7 @@ pub struct PromptTemplate {
     pub prompt_template: String,
     /// Literal of the token that ends an answer.
     pub end_of_turn: String,
-    /// Longest prompt in tokens, template included.
+    /// Maximum length of a prompt in tokens, template included.
     pub max_prompt_tokens: usize,
 }
 
@@ -48,7 +49,7 @@ impl Default for PromptTemplate {
     }
 }
 
-/// A prompt inside its template, in parts.
+/// A prompt in its template, in parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     /// Template text before the prompt.
@@ -69,16 +70,16 @@ impl Rendered {
 /// A prompt that fits its budget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fitted {
-    /// What both models read.
+    /// The text for both models.
     pub rendered: Rendered,
-    /// The prompt as far as it fitted, without the words around it.
+    /// The part of the prompt that fits, without the words around it.
     pub prompt: String,
-    /// Bytes of the prompt that were dropped; 0 where it fitted as it was.
+    /// Number of dropped bytes of the prompt; 0 if it fits.
     pub dropped_bytes: usize,
 }
 
 impl Fitted {
-    /// The prompt as the template shows it, or as it is where it is shown in a form of its own.
+    /// The prompt as the template shows it, or the text of the prompt if the template changes it.
     pub fn said(&self) -> &str {
         match self.rendered.body.is_empty() {
             true => &self.prompt,
@@ -108,8 +109,8 @@ impl PromptTemplate {
         Ok(())
     }
 
-    /// The chat template in Jinja: beginning of text, then the turns. What follows a prompt opens the answer, so there
-    /// is nothing left for `add_generation_prompt` to add.
+    /// The chat template in Jinja: beginning of text, then the turns. The text after a prompt opens
+    /// the answer, so that `add_generation_prompt` has nothing to add.
     pub fn jinja(&self) -> String {
         let Rendered { prefix, suffix, .. } = self.render("");
         let literal = |text: &str| {
@@ -156,8 +157,8 @@ impl PromptTemplate {
         Err(TemplateError::BadTemplate { reason })
     }
 
-    /// The whole prompt in its template. (Of a template that [`PromptTemplate::validate`] refuses for lack of a slot,
-    /// everything is prefix.)
+    /// The whole prompt in its template. (If the template has no slot, which
+    /// [`PromptTemplate::validate`] refuses, everything is prefix.)
     pub fn render(&self, prompt: &str) -> Rendered {
         let (prefix, suffix) = self
             .prompt_template
@@ -170,14 +171,14 @@ impl PromptTemplate {
         }
     }
 
-    /// The prompt in its template, shortened until `count` says at most `max_prompt_tokens`.
+    /// The prompt in its template, shortened until `count` returns at most `max_prompt_tokens`.
     ///
-    /// `count` is the number of tokens of a rendered prompt, by the target's tokenizer: the arms of an experiment must
-    /// agree on the text, also the one without a drafter. The cut falls between words (inside one only where the text
-    /// has no other place).
+    /// `count` is the number of tokens of a rendered prompt for the target's tokenizer: the arms of
+    /// an experiment must agree on the text, including the one without a drafter. The cut falls
+    /// between words, or inside a word if the text has no other place.
     ///
     /// # Errors
-    /// Whatever `count` returns, and [`TemplateError::PromptBudget`] where the empty template is too long already.
+    /// Errors of `count`, and [`TemplateError::PromptBudget`] if the empty template is too long.
     ///
     /// ```
     /// use models::TemplateError;
@@ -206,7 +207,7 @@ impl PromptTemplate {
     }
 }
 
-/// [`PromptTemplate::fit`] with any words around the prompt and a budget of `budget` tokens.
+/// [`PromptTemplate::fit`] with a render function and a budget of `budget` tokens.
 pub(super) fn fit_with<E: From<TemplateError>>(
     budget: usize,
     render: impl Fn(&str) -> Result<Rendered, E>,
@@ -215,7 +216,7 @@ pub(super) fn fit_with<E: From<TemplateError>>(
     mut count: impl FnMut(&Rendered) -> Result<usize, E>,
 ) -> Result<Fitted, E> {
     let fitted = |rendered: Rendered, text: &str| {
-        // Of a prompt that the template shows in a form of its own, what was cut counts.
+        // If the template changes the prompt, the length of the cut text counts.
         let shown = match rendered.body.is_empty() {
             true => text.len(),
             false => rendered.body.len(),
@@ -244,8 +245,9 @@ pub(super) fn fit_with<E: From<TemplateError>>(
     let tail = choose_tail(budget, &render, prompt, needed, &mut count)?;
     let head = &prompt[..prompt.len() - tail.len()];
     let cuts = cut_points(head);
-    // The longest fitting head: text grows with the cut, and so, up to a token or two, does the count. What is
-    // returned was counted itself, whatever the search assumed on its way.
+    // The longest head that fits: text grows with the cut, and so does the count, up to a token or
+    // two. The returned text was counted itself, so that an error of the search cannot exceed the
+    // budget.
     let mut best = match tail.trim_start() {
         "" => None,
         end => Some((render(end)?, end.to_owned())),
@@ -264,7 +266,8 @@ pub(super) fn fit_with<E: From<TemplateError>>(
     }
     match best {
         Some((rendered, text)) => Ok(fitted(rendered, &text)),
-        // Nothing of the prompt fits. The words around it alone are said where the template says them.
+        // Nothing of the prompt fits. The template alone is returned if it renders without a
+        // prompt.
         None => match render("") {
             Ok(rendered) if count(&rendered)? <= budget => Ok(fitted(rendered, "")),
             _ => Err(too_long()),
@@ -272,8 +275,8 @@ pub(super) fn fit_with<E: From<TemplateError>>(
     }
 }
 
-/// The end worth keeping: the last paragraph, line or sentence, the first of these that takes at most half of the room;
-/// empty where none does. It starts with the white space that separates it.
+/// The tail to keep: the last paragraph, line or sentence, the first of these that takes at most
+/// half of the room; empty if none does. It starts with the white space that separates it.
 fn choose_tail<'a, E>(
     budget: usize,
     render: &impl Fn(&str) -> Result<Rendered, E>,
@@ -287,7 +290,7 @@ fn choose_tail<'a, E>(
         let Some(at) = trimmed.rfind(separator) else {
             continue;
         };
-        // The full stop belongs to the sentence before, but marks where the head's words stop: keep the space.
+        // The full stop belongs to the sentence before; the tail begins with the space after it.
         let start = if separator == ". " { at + 1 } else { at };
         let tail = &prompt[start..];
         if count(&render(tail)?)? <= template_tokens + room {
@@ -297,7 +300,8 @@ fn choose_tail<'a, E>(
     Ok("")
 }
 
-/// Ends of the words of `text`, or of its characters where it has one word at most; ascending, none is 0.
+/// Ends of the words of `text`, or of its characters if it has at most one word; ascending, without
+/// 0.
 fn cut_points(text: &str) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut inside = false;

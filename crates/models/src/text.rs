@@ -1,4 +1,4 @@
-//! What of a model is needed to write and read its tokens.
+//! Tokenizer, template and stop tokens of a model, without its weights.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use crate::ends::{self, End, of_vocabulary};
 use crate::folder::{check_files, model_folder};
 use crate::{ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateVariables};
 
-/// A model folder without its weights, in the role its ids have.
+/// A model folder without its weights, in the role of its ids.
 #[derive(Clone)]
 pub struct ModelText<I: TokenId> {
-    /// Where it came from.
+    /// Path of the folder.
     pub path: PathBuf,
-    /// Tokens.
+    /// The vocabulary.
     pub vocabulary: Vocabulary<I>,
-    /// The words around a prompt.
+    /// The chat template.
     pub template: ChatTemplate,
-    /// How the owner of the model draws its answers; nothing of a tokenizer without a model.
+    /// Generation settings of the model's owner; empty for a tokenizer without a model.
     pub generation: Generation,
-    /// Tokens that end a response.
+    /// Stop tokens.
     stop: BTreeSet<I>,
 }
 
@@ -31,9 +31,8 @@ impl<I: TokenId> ModelText<I> {
     /// Loads `config.json`, `tokenizer.json`, the chat template if there is one, and the optional
     /// `omnidraft.json`. `hf:owner/name` stands for a folder that is downloaded first.
     ///
-    /// # Errors
-    /// Anything missing or malformed, with its file; a tokenizer whose model is larger than the
-    /// embedding; a failing download.
+    /// A missing or malformed file, with its name; a vocabulary larger than the embedding; a failed
+    /// download.
     pub fn load(path: &Path) -> Result<Self> {
         let path = &*model_folder(path)?;
         Self::of(path, &StoredCheckpoint::read_config(path)?)
@@ -41,7 +40,7 @@ impl<I: TokenId> ModelText<I> {
 
     /// The text of a tokenizer without a model: `tokenizer.json`, or a folder that holds one, or
     /// `hf:owner/name`, with the chat template beside it if there is one. `positions` is the length
-    /// of the context, half of which a prompt may take where the folder does not say.
+    /// of the context, half of which a prompt may take by default.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -65,8 +64,8 @@ impl<I: TokenId> ModelText<I> {
         })
     }
 
-    /// Takes these tokens for the ends of a response, and exactly so many tokens, at least 1, for the
-    /// longest prompt: those that a recorded target had.
+    /// Sets the stop tokens and the maximum length of prompts in tokens, at least 1, to those of a
+    /// recorded target.
     #[must_use]
     pub fn with_ends(mut self, stop: BTreeSet<I>, max_prompt_tokens: usize) -> Self {
         self.stop = stop;
@@ -74,11 +73,11 @@ impl<I: TokenId> ModelText<I> {
         self
     }
 
-    /// Asks with these variables of the chat template, and a system message where there is one. A model
-    /// without a template is asked as before, if it is not `needed`.
+    /// Sets variables of the chat template, and a system message if there is one. A model without a
+    /// template stays as it is, unless one is `needed`.
     ///
     /// # Errors
-    /// No template where one is needed; what the template raises.
+    /// No template although one is needed; an exception of the template.
     pub fn asked_with(
         &mut self,
         variables: &TemplateVariables,
@@ -92,7 +91,7 @@ impl<I: TokenId> ModelText<I> {
         Ok(())
     }
 
-    /// The text of a local folder whose `config.json` is already read.
+    /// The text of a local folder whose `config.json` has been read.
     pub(crate) fn of(path: &Path, config: &LmConfig) -> Result<Self> {
         let file = path.join("tokenizer.json");
         let vocabulary = Vocabulary::from_file_for(&file, config.vocab_size)?;
@@ -105,13 +104,13 @@ impl<I: TokenId> ModelText<I> {
         })
     }
 
-    /// A prompt as this model reads it: the ids that transformers makes of the whole text. A chat
-    /// template writes its own beginning of text; plain text gets what the tokenizer's
-    /// post-processor adds, which may be nothing. Names of special tokens in the prompt itself are
-    /// these tokens, unless `omnidraft.json` says that they are text ([`Markers`]).
+    /// Tokenises a prompt: the ids that transformers gives for the whole text. A chat template
+    /// writes its own beginning of text; plain text gets the tokens that the tokenizer's
+    /// post-processor adds, if any. Names of special tokens in the prompt become these tokens,
+    /// unless `omnidraft.json` declares them as text ([`Markers`]).
     ///
     /// # Errors
-    /// Text the tokenizer refuses; nothing to feed.
+    /// Text that the tokenizer refuses; an empty prompt.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
         let framed = !self.template.is_chat();
         let Rendered {
@@ -135,10 +134,10 @@ impl<I: TokenId> ModelText<I> {
         Ok(ids)
     }
 
-    /// A conversation as this model reads it, as [`encode`](Self::encode) does a prompt.
+    /// Tokenises a conversation, as [`encode`](Self::encode) does a prompt.
     ///
     /// # Errors
-    /// Text the tokenizer refuses; nothing to feed.
+    /// Text that the tokenizer refuses; an empty conversation.
     pub fn encode_conversation(&self, conversation: &Conversation) -> Result<Vec<I>> {
         let Conversation { text, bodies } = conversation;
         let ids = match self.template.markers() {
@@ -151,12 +150,12 @@ impl<I: TokenId> ModelText<I> {
         Ok(ids)
     }
 
-    /// Tokens that end a response.
+    /// Stop tokens.
     pub fn stop_tokens(&self) -> BTreeSet<I> {
         self.stop.clone()
     }
 
-    /// Tokens that end a response, none where they are `ignored`.
+    /// Stop tokens; none if they are `ignored`.
     pub fn stop_tokens_unless(&self, ignored: bool) -> BTreeSet<I> {
         match ignored {
             true => BTreeSet::new(),

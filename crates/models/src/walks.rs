@@ -1,4 +1,4 @@
-//! Walks over weights that were measured on this machine, kept for the next start.
+//! The order in which kernels read weights, measured on this machine and kept for the next start.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,22 +8,22 @@ use std::sync::{Mutex, PoisonError};
 use cpu_engine::{CpuEngine, Walk};
 use lm::WeightType;
 
-/// Counts changes of the kernels after which older measurements mean nothing.
+/// Version of the kernels; older measurements are ignored.
 const KERNELS: u32 = 1;
 
-/// What this process has measured or read.
+/// Measurements of this process, made or read.
 static KNOWN: Mutex<BTreeMap<String, Walk>> = Mutex::new(BTreeMap::new());
 
-/// Has an engine on the processor walk its weights as is fastest here: as measured before, by this
-/// process or as the file of the user's cache says (`omnidraft/walks.json` in `XDG_CACHE_HOME` or
-/// `~/.cache`); else it is measured now, which takes about a second, and kept there. Results do not
-/// depend on it. Weights that stay in caches are left alone.
+/// Chooses the fastest order in which an engine on the processor reads its weights. It is known
+/// from this process, or from the file in the user's cache (`omnidraft/walks.json` in
+/// `XDG_CACHE_HOME` or `~/.cache`); otherwise it is measured now, which takes about a second, and
+/// kept there. Results do not depend on it. Weights that fit the processor's caches are left alone.
 pub fn tune(engine: &mut CpuEngine, weights: WeightType) {
     let file = user_file();
     tune_by(engine, weights, file.as_deref(), false);
 }
 
-/// The same, measured anew: for a machine that was busy when it was measured first.
+/// Like [`tune`], but always measured, for a machine that was busy the first time.
 pub fn tune_again(engine: &mut CpuEngine, weights: WeightType) {
     let file = user_file();
     tune_by(engine, weights, file.as_deref(), true);
@@ -58,7 +58,7 @@ fn tune_by(engine: &mut CpuEngine, weights: WeightType, file: Option<&Path>, aga
     engine.set_walk(walk);
 }
 
-/// What a measurement holds for.
+/// Key of a measurement: the conditions for which it holds.
 fn key(engine: &CpuEngine, weights: WeightType) -> String {
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -89,14 +89,14 @@ fn user_file() -> Option<PathBuf> {
     Some(cache.join("omnidraft").join("walks.json"))
 }
 
-/// What a file holds; nothing where there is none or it is damaged.
+/// The content of a file; empty if it is missing or damaged.
 fn read(file: &Path) -> BTreeMap<String, String> {
     let bytes = std::fs::read(file).unwrap_or_default();
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
-/// Through a file of its own and a rename, since other processes may read and write at once; what
-/// one of them added meanwhile may be lost, and is measured again.
+/// Writes through a temporary file and a rename, since other processes may read and write at once.
+/// An entry that another process adds meanwhile may be lost; it is measured again.
 fn write(file: &Path, walks: &BTreeMap<String, String>) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
@@ -118,7 +118,7 @@ mod tests {
             4 * hidden
         );
         let config = LmConfig::from_json(&json, "config.json".as_ref()).unwrap();
-        // Compact weights, which some processors take, might stay in caches.
+        // Compact weights, which some processors use, might fit into caches.
         let options = EngineOptions {
             threads: 1,
             compact: Compact::Off,
@@ -139,7 +139,7 @@ mod tests {
         let key = key(&engine, WeightType::F32);
         assert_eq!(read(&file), [(key.clone(), measured.to_string())].into());
 
-        // What is kept is used: by the next process from the file, by this one without it.
+        // A kept measurement is used: by another process from the file, by this one from memory.
         let other: Walk = "1 2 1 2 1 nothing".parse().unwrap();
         write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
         tune_by(&mut engine, WeightType::F32, Some(&file), false);
@@ -151,7 +151,7 @@ mod tests {
         tune_by(&mut engine, WeightType::F32, None, false);
         assert_eq!(engine.walk(), other);
 
-        // A damaged file is measured again, and so is everything when asked for.
+        // A damaged file is measured again, and so is everything on request.
         KNOWN.lock().unwrap().clear();
         std::fs::write(&file, "{").unwrap();
         tune_by(&mut engine, WeightType::F32, Some(&file), false);

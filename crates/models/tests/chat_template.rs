@@ -123,7 +123,7 @@ fn the_qwen2_style_renders_from_either_place() {
         vec![("chat_template.jinja", QWEN2_STYLE.to_owned())],
         vec![("tokenizer_config.json", in_config(QWEN2_STYLE))],
         vec![("tokenizer_config.json", named.to_string())],
-        // The file wins over the key.
+        // The file takes precedence over the key.
         vec![
             ("chat_template.jinja", QWEN2_STYLE.to_owned()),
             (
@@ -156,7 +156,7 @@ fn without_a_template_a_prompt_is_plain_text() {
     assert_eq!(text.markers(), Markers::Text);
 }
 
-/// Jinja2's lexer makes a line feed of every line end, in strings too.
+/// Jinja2 reads every line end as a line feed, also in strings.
 #[test]
 fn line_ends_of_other_systems_are_line_feeds() {
     let unix = "{%- for m in messages %}\n{{- '<|im_start|>\n' + m.content + \"\n\" }}\n{%- endfor %}\nend\n";
@@ -170,7 +170,8 @@ fn line_ends_of_other_systems_are_line_feeds() {
 #[test]
 fn faults_name_file_and_line() {
     let told = |files: &[(&str, &str)], parts: &[&str]| {
-        // Where a variable may still be given, a fault is told once nobody gives it.
+        // If a variable may still be given, a fault is reported once the template is used without
+        // it.
         let asked = load(files).and_then(|found| found.with(TemplateVariables::new(), None));
         let Err(error) = asked else {
             panic!("accepted: {files:?}");
@@ -281,7 +282,7 @@ fn a_declared_template_is_written_as_one_that_renders_the_same() {
     }
 }
 
-/// As in transformers: the file of its own first, then the folder of files, then the keys.
+/// As in transformers: the single file first, then the folder of files, then the keys.
 #[test]
 fn templates_are_found_in_every_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -311,7 +312,7 @@ fn templates_are_found_in_every_place() {
     );
     assert_eq!(shown(), "3x");
     write("chat_template.jinja", "4{{ messages[0].content }}");
-    // The folder's one of the same name counts last, as there.
+    // As in transformers, the folder's template of the same name takes precedence over the file.
     let template = ChatTemplate::from_model_dir(folder.path(), 64);
     assert_eq!(template.unwrap().render("x").unwrap().text(), "3x");
     let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
@@ -338,7 +339,8 @@ fn shipped_models_carry_their_template() {
     }
 }
 
-/// A template that needs a variable can be loaded: who asks gives it, once for all or with a request.
+/// A template that needs a variable can be loaded; the variable is given once for all or with a
+/// request.
 #[test]
 fn a_variable_may_be_given_later() {
     for source in [
@@ -369,7 +371,7 @@ fn a_variable_may_be_given_later() {
         let template = template.with(variables, None).unwrap();
         assert_eq!(text(&template, "hi"), "hi!", "{source}");
     }
-    // No variable mends these.
+    // No variable can repair these.
     for source in [
         "{{ messages[0].content | nothing }}{{ cfg.a }}",
         "Hello {{ bos_token }}",

@@ -1,4 +1,4 @@
-//! Ends of an answer, and the files that say so.
+//! Stop tokens, and the files that name them.
 
 use std::path::Path;
 
@@ -95,7 +95,7 @@ fn ends_come_from_every_file() {
             json!({"eos_token": "<last>"}),
             vec![by_name.clone(), (7, "the tokenizer".into())],
         ),
-        // Ids that no token of the model has end nothing.
+        // Ids outside of the vocabulary are left out.
         (
             json!({"eos_token_id": -1}),
             Some(json!({"eos_token_id": [8, 900, -1]})),

@@ -40,8 +40,8 @@ fn the_text_of_a_model_needs_no_weights() -> Result {
     Ok(())
 }
 
-/// Engines of a folder share its weights; the context is the prompt's budget, the answer and a draft,
-/// or what is asked for.
+/// Engines of a folder share its weights; the context is the prompt's budget, the answer and a
+/// draft, or the requested length.
 #[test]
 fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
     let mut folder: ModelFolder<TargetId> = ModelFolder::load(&shipped())?;
@@ -61,7 +61,7 @@ fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
     let padded = folder.padded(1, 8);
     assert_eq!(padded.config().num_layers, folder.config().num_layers + 1);
     assert_eq!(logits(&mut padded.engine(settings)?)?, first);
-    // One that learnt leaves the other as it was.
+    // New weights of one engine leave the other as it was.
     let mut learnt = folder.checkpoint()?;
     for tensor in learnt.tensors.values_mut() {
         tensor.data.iter_mut().for_each(|x| *x *= 1.5);

@@ -1,4 +1,4 @@
-//! What the owner of a model sets for answers: read, harmless, set here by a flag, or left out and named.
+//! Generation settings of a model's owner: used, without effect, set by a flag, or reported.
 
 use models::Generation;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn keys(settings: &[models::Setting]) -> Vec<&str> {
     settings.iter().map(|own| own.key.as_str()).collect()
 }
 
-/// Every key by which transformers 5.24 changes which tokens are said, with a value that does.
+/// Every key by which transformers 5.24 changes the tokens of an answer, with a value that does.
 #[test]
 fn what_changes_answers_is_named() {
     for (key, value) in [
@@ -65,7 +65,7 @@ fn what_changes_answers_is_named() {
         let said = format!("generation_config.json asks for {key} {value}, which is not done");
         assert!(note.starts_with(&said), "{note}");
         assert_eq!(found.note(&[key]), None);
-        // Transformers takes it from config.json where there is no other file, and only then.
+        // As in transformers, config.json is used if there is no other file, and only then.
         let config = ("config.json", json!({ key: value, "model_type": "llama" }));
         let older = read(std::slice::from_ref(&config)).unwrap();
         assert!(older.note(&[]).unwrap().starts_with("config.json asks for"));
@@ -80,7 +80,7 @@ fn what_changes_answers_is_named() {
         !note.contains("repetition_penalty") && note.ends_with("without them"),
         "{note}"
     );
-    // A list of many is shown by its beginning.
+    // A long list is displayed by its beginning.
     let many: Vec<u32> = (0..5000).collect();
     let note = own(json!({ "suppress_tokens": many })).note(&[]).unwrap();
     assert!(note.len() < 200 && note.contains("..."), "{note}");
@@ -109,7 +109,7 @@ fn what_asks_for_nothing_is_not_named() {
     assert_eq!(read(&[]).unwrap(), Generation::default());
 }
 
-/// As Qwen2.5's instruction models publish it, and a key that nobody has heard of.
+/// The settings published with Qwen2.5's instruction models, and an unknown key.
 #[test]
 fn what_a_flag_sets_and_what_nobody_knows_is_listed() {
     let found = own(json!({

@@ -1,4 +1,4 @@
-//! GGUF files as model folders. The files are written here, key by key.
+//! GGUF files as model folders. The test writes the files, key by key.
 
 use std::path::Path;
 
@@ -206,7 +206,7 @@ fn pieces(prefix: bool) -> Vec<u8> {
     written(&made)
 }
 
-/// The folder of a file, made below `within`.
+/// The folder converted from a file, below `within`.
 fn imported(within: &Path, bytes: &[u8]) -> Result<std::path::PathBuf, ImportError> {
     let file = within.join("file.gguf");
     std::fs::write(&file, bytes).expect("a temporary folder");
@@ -229,7 +229,7 @@ fn a_byte_level_file_is_a_model_folder() -> Result {
     let byte = |b: u8| 1 + u32::from(b);
     let colon = byte(b':');
     assert_eq!(ids(&folder, "hello")?, [258, byte(b'l'), byte(b'o'), colon]);
-    // Digits stand alone, so that white space in front of one is a whole run.
+    // Digits are split one by one, so that white space in front of one is a whole run.
     assert_eq!(ids(&folder, "\n\n7")?, [259, byte(b'7'), colon]);
     let lines = [byte(b'\n'), byte(b'\n'), byte(b'h'), colon];
     assert_eq!(ids(&folder, "\n\nh")?, lines);
@@ -281,9 +281,9 @@ fn pieces_with_scores_are_merged_by_them() -> Result {
             ModelFolder::load(&imported(within.path(), &pieces(prefix))?)?;
         assert!(!folder.template.is_chat());
         let mut expected = opening;
-        // `ab` is better than `▁a`, so it is made first.
+        // `ab` has a higher score than `▁a`, so it is merged first.
         expected.push(between);
-        // A letter that no piece has is its bytes.
+        // A letter without a piece becomes its bytes.
         expected.extend([3 + 0xc3, 3 + 0xa9]);
         assert_eq!(ids(&folder, "ab abé")?, expected, "{prefix}");
     }
@@ -306,7 +306,7 @@ fn what_cannot_be_imported_leaves_nothing_behind() -> Result {
     for cut in (0..whole.len()).step_by(whole.len() / 200) {
         assert_ne!(told(&whole[..cut]), "", "{cut}");
     }
-    // A key that is not there, and one that is no list.
+    // A missing key, and a key that is not a list.
     for (key, other) in [("scores", "scared"), ("tokens", "tokans")] {
         let mut bytes = pieces(true);
         let key = format!("tokenizer.ggml.{key}");

@@ -1,11 +1,11 @@
-//! Constructs of Jinja2 and Python that chat templates use. What is expected was rendered by the
+//! Constructs of Jinja2 and Python that chat templates use. The expected texts were rendered by the
 //! environment of transformers 5.24 (Jinja2 3.1.6).
 
 use models::{
     ChatTemplate, Message, TemplateRequest, TemplateValue, TemplateVariables, whole_message,
 };
 
-/// A construct, and what it renders as.
+/// A construct, and its rendered text.
 const CONSTRUCTS: &[(&str, &str)] = &[
     (
         r"{{ 'a.b.c'.rsplit('.', 1) }} {{ ' a b  c '.rsplit(none, 1) }} {{ 'a,b,c'.split(',', maxsplit=1) }}",
@@ -259,7 +259,8 @@ fn constructs_render_as_in_transformers() {
     };
     let mut wrong = Vec::new();
     for (construct, expected) in CONSTRUCTS {
-        // Outside of a condition they would be rendered when the template is loaded, without the tool.
+        // Outside of a condition they would be rendered when the template is loaded, without the
+        // tool.
         let template = format!(
             "{{% if tool is defined %}}{construct}{{% endif %}}{{% for m in messages %}}|{{{{ m.content }}}}{{% endfor %}}"
         );
@@ -349,14 +350,15 @@ fn contents_are_parts_where_the_template_reads_parts() {
     };
     let found = template.converse(&[message], &TemplateRequest::default());
     assert_eq!(found.unwrap().unwrap().text, "<user>ab<a>");
-    // One that reads texts is given texts, whatever was sent.
+    // A template that reads texts gets texts, whatever form was sent.
     let template =
         load("{% for m in messages %}{{ m.content | upper }}{{ m.content }}{% endfor %}");
     let found = template.converse(&[message], &TemplateRequest::default());
     assert_eq!(found.unwrap().unwrap().text, "ABab");
 }
 
-/// A list of parts that is written out as a whole is no message shown: these change a text.
+/// A list of parts that is written out as a whole does not show the message: these templates change
+/// a text.
 #[test]
 fn a_template_that_changes_the_text_is_given_a_text() {
     for (content, shown) in [
@@ -495,7 +497,7 @@ fn long_prompts_are_shortened_without_an_empty_message() {
             .unwrap();
         assert_eq!(fitted.rendered.text(), "u one two\n\nSum up. e a");
         assert_eq!(fitted.said(), "one two\n\nSum up.");
-        // One long word is cut inside.
+        // A single long word is cut inside.
         assert!(template.fit("one", words).is_ok());
         let tight = r#"{"max_prompt_tokens": 3}"#;
         std::fs::write(folder.path().join("omnidraft.json"), tight).unwrap();

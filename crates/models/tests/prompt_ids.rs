@@ -7,7 +7,7 @@ use vocab_align::{TargetId, TokenId};
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// How many prompts of a folder's `prompt_ids.jsonl` have other ids, of how many.
+/// Number of prompts of a folder's `prompt_ids.jsonl` with different ids, and the number of all.
 fn compare(folder: &Path) -> Result<(usize, usize)> {
     let model: ModelText<TargetId> = ModelText::load(folder)?;
     let (mut wrong, mut compared) = (0, 0);
@@ -16,7 +16,7 @@ fn compare(folder: &Path) -> Result<(usize, usize)> {
         let prompt = row["prompt"].as_str().ok_or("no prompt")?;
         let expected: Vec<u32> = serde_json::from_value(row["ids"].clone())?;
         if expected.is_empty() {
-            // Nothing to feed: an error of ours.
+            // An empty prompt is an error here.
             continue;
         }
         let found = model.encode(&model.template.render(prompt)?)?;

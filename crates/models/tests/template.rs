@@ -1,4 +1,4 @@
-//! Templates of recipes, and how long prompts are shortened.
+//! Templates of recipes, and the shortening of long prompts.
 
 use models::{PromptTemplate, Rendered, TemplateError};
 use streams::{DataSource, Split};

@@ -1,15 +1,15 @@
-//! The date a chat template may show.
+//! Date and time for chat templates.
 
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// A moment, where this machine is.
+/// A moment in the local time zone.
 #[derive(Debug, Clone)]
 pub(super) struct Clock(Zoned);
 
 impl Clock {
-    /// The present, or the moment `SOURCE_DATE_EPOCH` names, so that a prompt with a date in it can be
+    /// The present, or the moment in `SOURCE_DATE_EPOCH`, so that a prompt with a date can be
     /// repeated; in local time, as in Python.
     pub(super) fn now() -> Self {
         let fixed = std::env::var("SOURCE_DATE_EPOCH")
@@ -22,15 +22,15 @@ impl Clock {
         })
     }
 
-    /// Python's `strftime` of a time without a zone, with English names. As there, what is no directive
-    /// stands for itself.
+    /// Python's `strftime` of a time without a zone, with English names. As in Python, a letter
+    /// that is no directive is kept.
     pub(super) fn format(&self, format: &str) -> String {
         let mut text = String::new();
         let mut rest = format;
         while let Some((before, behind)) = rest.split_once('%') {
             text.push_str(before);
-            // Flags and a width, then the letter; the letters E and O before it name forms of other
-            // languages.
+            // Flags and a width, then the letter; the letters E and O before it request forms of
+            // other languages.
             let flags = behind.len() - behind.trim_start_matches(['-', '_', '0', '^', '#']).len();
             let width = behind[flags..].len()
                 - behind[flags..]
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn directives_are_pythons() {
-        // What CPython 3.11 prints for this moment, a Tuesday.
+        // Output of CPython 3.11 for this moment, a Tuesday.
         let moment = at(1_741_100_767);
         for (format, text) in [
             ("%-d %B %Y", "4 March 2025"),

@@ -1,4 +1,4 @@
-//! JSON as a template sees it.
+//! JSON values for templates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use serde_json::Value as Json;
 
 use super::source::MAP_METHODS;
 
-/// JSON with the keys of its objects in the order in which they were written, which is the order in
-/// which a template writes them.
+/// JSON whose objects keep the order of their keys; a template writes them in that order.
 pub type TemplateValue = Value;
 
-/// Values that a template is given by name.
+/// Variables for a template, by name.
 pub type TemplateVariables = BTreeMap<String, TemplateValue>;
 
-/// Variables of a template from JSON that was read elsewhere.
+/// Template variables from parsed JSON.
 pub fn template_variables(json: &serde_json::Map<String, Json>) -> TemplateVariables {
     let entries = json.iter();
     entries
@@ -25,14 +24,14 @@ pub fn template_variables(json: &serde_json::Map<String, Json>) -> TemplateVaria
         .collect()
 }
 
-/// JSON that was read elsewhere.
+/// A template value from parsed JSON.
 pub(super) fn of_json(json: &Json) -> TemplateValue {
     Value::from(Serde(json))
 }
 
-/// A message as a client sent it, for [`Message::whole`](super::Message::whole): without what is null
-/// and without the keys `beside` what a model reads. Arguments of a call of a tool, which come as JSON
-/// in a text, are what that text says.
+/// A client's message for [`Message::whole`](super::Message::whole): without null values and
+/// without the keys `beside`, which a model does not read. The arguments of a tool call, which
+/// arrive as JSON in a text, are parsed.
 pub fn whole_message(sent: &TemplateValue, beside: &[&str]) -> TemplateValue {
     let entries = pairs(sent).into_iter();
     let entries = entries.filter(|(key, value)| {
@@ -48,7 +47,7 @@ pub fn whole_message(sent: &TemplateValue, beside: &[&str]) -> TemplateValue {
     Value::from_pairs(entries)
 }
 
-/// A call of a tool whose arguments are read.
+/// A tool call with parsed arguments.
 fn opened(call: &Value) -> Value {
     with(call, "function", |function| {
         with(function, "arguments", |arguments| {
@@ -61,7 +60,7 @@ fn opened(call: &Value) -> Value {
     })
 }
 
-/// A map with another value for one of its keys.
+/// A map with one value replaced.
 fn with(map: &Value, name: &str, changed: impl Fn(&Value) -> Value) -> Value {
     if map.kind() != ValueKind::Map {
         return map.clone();
@@ -76,7 +75,7 @@ fn with(map: &Value, name: &str, changed: impl Fn(&Value) -> Value) -> Value {
     Value::from_pairs(entries)
 }
 
-/// The entries of a map; none of anything else.
+/// The entries of a map; empty for other values.
 pub(super) fn pairs(map: &Value) -> Vec<(Value, Value)> {
     if map.kind() != ValueKind::Map {
         return Vec::new();
@@ -89,8 +88,8 @@ pub(super) fn pairs(map: &Value) -> Vec<(Value, Value)> {
     keys.filter_map(entry).collect()
 }
 
-/// A map whose methods are there whatever its keys are, as those of Python's are: the schema of a tool
-/// may well have a key `items`.
+/// A map whose methods exist whatever its keys are, as in Python: the schema of a tool may have a
+/// key `items`.
 #[derive(Debug)]
 struct Map(Value);
 
@@ -122,7 +121,7 @@ impl Object for Map {
     }
 }
 
-/// JSON for a template: its maps have Python's methods.
+/// JSON for a template, with Python's methods on its maps.
 pub(super) fn value(json: &Value) -> Value {
     match json.kind() {
         ValueKind::Seq => {

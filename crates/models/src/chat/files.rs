@@ -1,4 +1,4 @@
-//! The templates of a model folder, in whatever files transformers reads them from.
+//! The templates of a model folder, from the same files that transformers reads.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,21 +8,21 @@ use serde_json::Value;
 use super::{CHAT_TEMPLATE_FILE, CHAT_TEMPLATES};
 use crate::TemplateError;
 
-/// Name of the template that is used where nothing asks for another one.
+/// Name of the template that is used by default.
 pub(super) const DEFAULT: &str = "default";
 /// Name of the template for conversations with tools.
 pub(super) const TOOLS: &str = "tool_use";
-/// File of models that see as well as read.
+/// File of the template of multimodal models.
 const OF_PROCESSOR: &str = "chat_template.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 
-/// A template's text and where it stands, for messages.
+/// The text of a template and its file, for messages.
 pub(super) struct Source {
     pub(super) origin: String,
     pub(super) text: String,
 }
 
-/// The templates of a folder by their names, of which one is [`DEFAULT`]; none where it has none.
+/// The templates of a folder by name, one of which is [`DEFAULT`]; empty if the folder has none.
 ///
 /// # Errors
 /// Files that cannot be read or are malformed; several templates, none of which is called default.

@@ -1,4 +1,4 @@
-//! Filters of Jinja2 that minijinja lacks or has in another form.
+//! Filters of Jinja2 that minijinja lacks or implements differently.
 
 use minijinja::value::{ArgType, Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -8,10 +8,10 @@ use super::json::to_json;
 use super::python::{centred, wrong};
 use super::repr::written;
 
-/// Longest text that `join` makes, in bytes.
+/// Maximum length of a text made by `join`, in bytes.
 const MOST_TEXT: usize = 16 << 20;
 
-/// Adds all of them.
+/// Adds the filters.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter("tojson", to_json);
     environment.add_filter("striptags", filters::striptags);
@@ -37,7 +37,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     }
 }
 
-/// Jinja2's `length`: what is not defined has none.
+/// Jinja2's `length`; 0 for undefined values.
 fn length(value: Value) -> Result<usize, Error> {
     let counted = || value.try_iter().ok().map(Iterator::count);
     let found = match value.kind() {
@@ -49,7 +49,7 @@ fn length(value: Value) -> Result<usize, Error> {
     found.ok_or_else(|| wrong(format!("cannot calculate length of value of type {kind}")))
 }
 
-/// Jinja2's `int`: what is no number is the default.
+/// Jinja2's `int`; the default for a value that is not a number.
 fn int(
     value: Value,
     default: Option<Value>,
@@ -73,7 +73,7 @@ fn int(
     Ok(found.or(default).unwrap_or_else(|| 0.into()))
 }
 
-/// Jinja2's `float`: what is no number is the default.
+/// Jinja2's `float`; the default for a value that is not a number.
 fn float(value: Value, default: Option<Value>, named: Kwargs) -> Result<Value, Error> {
     let default = default.or(named.get("default")?);
     named.assert_all_used()?;
@@ -81,7 +81,7 @@ fn float(value: Value, default: Option<Value>, named: Kwargs) -> Result<Value, E
     Ok(found.unwrap_or_else(|| 0.0.into()))
 }
 
-/// A number, or the one that a text says.
+/// A number, or the number in a text.
 fn number(value: &Value) -> Option<f64> {
     match (value.as_str(), value.kind()) {
         (Some(text), _) => text.trim().parse().ok(),
@@ -90,7 +90,7 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// A whole number as Python's `int` reads it.
+/// An integer as Python's `int` parses it.
 fn whole(text: &str, base: u32) -> Option<Value> {
     let text = text.trim();
     let (sign, digits) = match text.strip_prefix('-') {
@@ -143,7 +143,7 @@ fn join(
     Ok(text)
 }
 
-/// The value of an attribute, or of attributes with dots between.
+/// The value of an attribute, or of a path of attributes with dots.
 fn of_path(item: &Value, attribute: &Value) -> Result<Value, Error> {
     let Some(path) = attribute.as_str() else {
         return item.get_item(attribute);
@@ -158,7 +158,7 @@ fn of_path(item: &Value, attribute: &Value) -> Result<Value, Error> {
     Ok(found)
 }
 
-/// Arguments that may be given by their place or by their name.
+/// Arguments that may be given by position or by name.
 struct Arguments {
     placed: Vec<Value>,
     named: Option<Kwargs>,
@@ -216,7 +216,7 @@ fn truncate(text: String, given: Rest<ValueOrKwargs>) -> Result<String, Error> {
     Ok(format!("{kept}{end}"))
 }
 
-/// Jinja2's `wordwrap` for texts of words that break at white space and behind hyphens.
+/// Jinja2's `wordwrap`, with breaks at white space and after hyphens.
 fn word_wrap(text: String, given: Rest<ValueOrKwargs>) -> Result<String, Error> {
     let given = Arguments::new(given)?;
     let width = given.get(0, "width")?.unwrap_or(79_usize).max(1);
@@ -253,7 +253,7 @@ fn word_wrap(text: String, given: Rest<ValueOrKwargs>) -> Result<String, Error> 
     Ok(wrapped.join(&line))
 }
 
-/// Words and the white space between them, in turn.
+/// Alternating words and white space.
 fn chunks(text: &str, hyphens: bool) -> Vec<String> {
     let mut chunks: Vec<String> = Vec::new();
     let mut before = None;

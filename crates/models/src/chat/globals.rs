@@ -1,4 +1,4 @@
-//! Functions of Jinja2 that make objects: `joiner` and `cycler`, with the attributes they have there.
+//! Functions of Jinja2 that create objects: `joiner` and `cycler`, with their attributes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,7 +29,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     });
 }
 
-/// Says nothing the first time it is called, and a separator from then on.
+/// Returns nothing on the first call, and a separator from then on.
 #[derive(Debug)]
 struct Joiner {
     separator: Value,
@@ -58,11 +58,11 @@ impl Object for Joiner {
     }
 }
 
-/// Gives its items one after the other, and again.
+/// Returns its items one after the other, in a cycle.
 #[derive(Debug)]
 struct Cycler {
     items: Vec<Value>,
-    /// The one that comes next.
+    /// Index of the next item.
     at: AtomicUsize,
 }
 

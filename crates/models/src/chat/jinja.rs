@@ -12,33 +12,33 @@ use super::{
 };
 use crate::{TemplateError, TemplateFault};
 
-/// Work a template may do; a loop without end is an error, not a hang.
+/// Limit on the work of a template; an endless loop is an error.
 const FUEL: u64 = 1_000_000;
-/// Longest rendered text, in bytes: more than any context holds.
+/// Maximum length of rendered text, in bytes: more than any context holds.
 const MOST_TEXT: usize = 16 << 20;
-/// Longest list that is written out, in items.
+/// Maximum number of items of a list that is written out.
 const MOST_ITEMS: usize = 1 << 20;
-/// Stands for another prompt than [`PROBE`].
+/// A second prompt, to compare with [`PROBE`].
 const OTHER_PROBE: &str = "another";
-/// Names under which models read what was thought before an answer; the first is the usual one.
+/// Names under which models read the reasoning before an answer; the first is the usual one.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// A compiled template.
 pub(super) struct Jinja {
     environment: Environment<'static>,
-    /// The file, for messages.
+    /// The template's file, for messages.
     origin: String,
     specials: Vec<(String, String)>,
-    /// True where contents are lists of parts to it; `None` where that shows only once a request gives
-    /// it variables.
+    /// True if the template expects contents as lists of parts; `None` if that can only be
+    /// determined with the variables of a request.
     parts: Option<bool>,
 }
 
 impl Jinja {
-    /// Compiles a template, to which contents are texts until [`Jinja::find_form`] finds otherwise.
+    /// Compiles a template. Contents are texts until [`Jinja::find_form`] finds otherwise.
     ///
     /// # Errors
-    /// Text that is no template.
+    /// Text that is not a template.
     pub(super) fn compile(
         source: &Source,
         specials: Vec<(String, String)>,
@@ -50,7 +50,7 @@ impl Jinja {
             specials,
             parts: Some(false),
         };
-        // To Jinja2 every line end of a template is a line feed, inside its strings too.
+        // Jinja2 reads every line end of a template as a line feed, also inside strings.
         let text = source.text.replace("\r\n", "\n").replace('\r', "\n");
         let text = source::rewrite(&text)
             .map_err(|(line, message)| jinja.fault(TemplateFault::Syntax, Some(line), &message))?;
@@ -59,11 +59,11 @@ impl Jinja {
         Ok(jinja)
     }
 
-    /// Finds out if contents are texts to the template or lists of parts, for good. A template that wants
-    /// variables which nobody has given yet is asked again with those of each request.
+    /// Determines if the template expects contents as texts or as lists of parts. If it needs
+    /// variables that are not given yet, this is repeated with those of each request.
     ///
     /// # Errors
-    /// As [`Jinja::form`], where no variable could change it.
+    /// As [`Jinja::form`], unless a further variable might change it.
     pub(super) fn find_form(&mut self, request: &TemplateRequest) -> Result<(), TemplateError> {
         self.parts = match self.form(request) {
             Ok(parts) => Some(parts),
@@ -73,7 +73,7 @@ impl Jinja {
         Ok(())
     }
 
-    /// Says what is wrong with a template that waits for these variables.
+    /// Checks a template that waits for variables, with those of this request.
     ///
     /// # Errors
     /// As [`Jinja::form`].
@@ -84,30 +84,31 @@ impl Jinja {
         }
     }
 
-    /// True of a fault that a variable which is not given may have caused.
+    /// True for a fault that a missing variable may have caused.
     fn may_want(&self, error: &TemplateError, request: &TemplateRequest) -> bool {
         let TemplateError::ChatTemplate { kind, .. } = error else {
             return false;
         };
-        // Names of special tokens are in the model's files, or nowhere.
+        // Names of special tokens come from the model's files, if at all.
         let not_given = self.not_given(&request.variables);
         let mut variables = not_given.iter().filter(|name| !name.ends_with("_token"));
         *kind != TemplateFault::Syntax && variables.next().is_some()
     }
 
-    /// True where contents are lists of parts to the template: the form in which it shows a message of
-    /// this request, or else one in which what it writes depends on the message. A list that is written
-    /// out as a whole shows nothing: such a template reads texts, and changes them.
+    /// True if the template expects contents as lists of parts. This is the form in which it shows
+    /// a message of this request, or else the one in which its output depends on the message. A
+    /// list that is written out as a whole proves nothing: such a template expects texts and
+    /// changes them.
     ///
     /// # Errors
-    /// What the template raises, and a message that it does not show.
+    /// An exception of the template; a message that it does not show.
     fn form(&self, request: &TemplateRequest) -> Result<bool, TemplateError> {
         let asked = |said| {
             let user = Message::new("user", said);
-            // Some templates want a system message first.
+            // Some templates require a system message first.
             [vec![user], vec![Message::new("system", "-"), user]]
         };
-        // How Python writes the part that holds the message.
+        // The part with the message as Python writes it.
         let listed = format!("'text': '{PROBE}'");
         let mut first = None;
         let mut depends = None;
@@ -145,7 +146,7 @@ impl Jinja {
         environment.set_fuel(Some(FUEL));
         python::add_to(environment);
         environment.set_formatter(|out, state, value| match value.len() {
-            // The library writes every item, even behind an error of the writer.
+            // The library writes every item, even after an error of the writer.
             Some(items) if items > MOST_ITEMS && value.as_str().is_none() => {
                 let message = format!("a value of {items} items is written out");
                 Err(Error::new(ErrorKind::InvalidOperation, message))
@@ -166,7 +167,8 @@ impl Jinja {
         environment.add_template_owned("chat", source)
     }
 
-    /// The places of the messages in `text`: between the words that the template puts around others.
+    /// Byte ranges of the messages in `text`, found between the words that the template puts around
+    /// other messages.
     pub(super) fn bodies(
         &self,
         messages: &[Message<'_>],
@@ -203,7 +205,7 @@ impl Jinja {
         Ok(bodies)
     }
 
-    /// A message as the template sees it.
+    /// A message as a template value.
     fn turn(message: &Message<'_>, in_parts: bool) -> Value {
         let mut entries = vec![(Value::from("role"), Value::from(message.role))];
         let whole = message.whole.map(data::pairs).unwrap_or_default();
@@ -214,7 +216,7 @@ impl Jinja {
         let said = match (sent("content"), in_parts) {
             // A message without content, such as a call of a tool.
             (None, _) if message.whole.is_some() => None,
-            // What was sent in parts is so to a template that reads them.
+            // A content that was sent in parts stays so for a template that reads parts.
             (Some(parts), true) if parts.kind() == ValueKind::Seq => Some(parts.clone()),
             (_, true) => {
                 let part = [("type", "text"), ("text", message.content)];
@@ -276,7 +278,8 @@ impl Jinja {
             ("documents", list(&request.documents)),
         ];
         let own = own.map(|(name, value)| (name.to_owned(), value));
-        // Later ones count: what a request sets comes before the template's own names.
+        // Later entries take precedence: a request's variables come before the template's own
+        // names.
         let variables = Value::from_pairs(specials.chain(given).chain(own));
         let mut text = Bounded(Vec::new());
         self.environment
@@ -288,7 +291,7 @@ impl Jinja {
         String::from_utf8(text.0).map_err(failed)
     }
 
-    /// Names that the template reads and that neither it nor anybody else has given a value.
+    /// Names that the template reads and that have no value.
     fn not_given(&self, variables: &TemplateVariables) -> Vec<String> {
         let Ok(template) = self.environment.get_template("chat") else {
             return Vec::new();
@@ -341,8 +344,8 @@ impl Jinja {
     }
 }
 
-/// Text of a template, up to [`MOST_TEXT`]: a list that repeats itself is cheap to say and not to
-/// write.
+/// Output of a template, limited to [`MOST_TEXT`]: a short expression can repeat a list without
+/// bound.
 struct Bounded(Vec<u8>);
 
 impl std::io::Write for Bounded {

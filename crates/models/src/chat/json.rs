@@ -1,4 +1,4 @@
-//! JSON and numbers as Python writes them.
+//! JSON and numbers in Python's notation.
 
 use std::io::{self, Write};
 
@@ -7,11 +7,11 @@ use minijinja::{Error, ErrorKind, Value};
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
-/// Largest indent of `tojson`, in spaces.
+/// Maximum indent of `tojson`, in spaces.
 const MOST_INDENT: usize = 64;
 
-/// A number as Python's `repr` writes it: the shortest digits that are this number, with an exponent
-/// where it is below -4 or above 15.
+/// A number in the notation of Python's `repr`: the shortest digits that identify it, with an
+/// exponent if that is below -4 or above 15.
 pub(super) fn float(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -33,7 +33,7 @@ pub(super) fn float(value: f64) -> String {
     }
 }
 
-/// Python's `json.dumps` with the arguments that transformers' filter knows.
+/// Python's `json.dumps` with the arguments of transformers' filter.
 pub(super) fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
     let failed = |message: String| Error::new(ErrorKind::InvalidOperation, message);
     let ascii = options
@@ -90,7 +90,7 @@ struct Style {
     item: String,
     key: String,
     depth: usize,
-    /// True where the list or object at hand holds something.
+    /// True if the present list or object is not empty.
     filled: bool,
 }
 

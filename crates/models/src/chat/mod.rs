@@ -1,9 +1,9 @@
 //! A model's own chat template, as Hugging Face ships it: Jinja in `chat_template.jinja`, or the key
 //! `chat_template` of `tokenizer_config.json`.
 //!
-//! Rendered text equals that of transformers' `apply_chat_template` with the generation prompt: same
-//! variables, same functions (`raise_exception`, `strftime_now`), same filters and methods of texts,
-//! blocks trimmed alike.
+//! Rendered text equals that of transformers' `apply_chat_template` with the generation prompt: the
+//! same variables, functions (`raise_exception`, `strftime_now`), filters and methods of texts, and
+//! the same trimming of blocks.
 
 mod clock;
 mod data;
@@ -33,10 +33,10 @@ use super::{Fitted, Rendered, TEMPLATE_FILE, TemplateError, TemplateFault};
 
 /// File of a model folder that holds its template.
 pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
-/// Folder of a model folder with templates by name.
+/// Subfolder of a model folder with named templates.
 pub(crate) const CHAT_TEMPLATES: &str = "chat_templates";
 
-/// The texts of a folder's templates by their names, of which one is `default`; none where it has none.
+/// The texts of a folder's templates by name, one of which is `default`; empty if it has none.
 pub(crate) fn templates(
     folder: &Path,
 ) -> Result<std::collections::BTreeMap<String, String>, TemplateError> {
@@ -44,18 +44,18 @@ pub(crate) fn templates(
     Ok(sources.map(|(name, source)| (name, source.text)).collect())
 }
 
-/// Stands for the prompt when the words around it are looked for.
+/// Placeholder for the prompt, used to find the words around it.
 const PROBE: &str = "omnidraft-prompt-probe";
-/// Longest prompt of a model whose folder sets none, in tokens; at most half of its context.
+/// Default maximum length of a prompt in tokens; at most half of the context.
 const DEFAULT_PROMPT_TOKENS: usize = 2048;
 
-/// The form in which a model wants to be asked. Clones share the compiled template.
+/// The chat format of a model. Clones share the compiled template.
 #[derive(Clone)]
 pub struct ChatTemplate {
     templates: Option<Arc<Templates>>,
-    /// The words before and after a prompt, where they are the same for every prompt.
+    /// The words before and after a prompt, if they are the same for every prompt.
     frame: Option<Arc<(String, String)>>,
-    /// Said before every conversation that does not begin so itself.
+    /// System message for conversations that do not begin with one.
     system: Option<String>,
     variables: TemplateVariables,
     markers: Markers,
@@ -64,24 +64,24 @@ pub struct ChatTemplate {
 
 struct Templates {
     usual: Jinja,
-    /// For conversations with tools.
+    /// The template for conversations with tools.
     tools: Option<Jinja>,
 }
 
 /// One message of a conversation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Message<'a> {
-    /// The speaker: `system`, `user` or `assistant`, whatever the template knows.
+    /// Role of the speaker: `system`, `user`, `assistant`, or another one that the template knows.
     pub role: &'a str,
-    /// The words.
+    /// Text of the message.
     pub content: &'a str,
-    /// The whole message as a client sent it, with calls of tools and whatever else a template reads:
-    /// a map without keys whose value is null ([`whole_message`]).
+    /// The whole message of a client, with tool calls and other fields that a template reads: a map
+    /// without null values ([`whole_message`]).
     pub whole: Option<&'a TemplateValue>,
 }
 
 impl<'a> Message<'a> {
-    /// A message that says something and nothing else.
+    /// A message with a role and a text only.
     pub fn new(role: &'a str, content: &'a str) -> Self {
         Self {
             role,
@@ -91,7 +91,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Values that a template is given beside the messages.
+/// Values for a template beside the messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TemplateRequest {
     /// Tools that the model may call, as JSON schemas.
@@ -120,31 +120,31 @@ impl Default for TemplateRequest {
 pub struct Conversation {
     /// The whole text.
     pub text: String,
-    /// Bytes of the text that messages say; the others are the template's. Empty where special
-    /// tokens in messages are what they are called, as in transformers.
+    /// Byte ranges of the text that come from messages; the rest is the template's. Empty if names
+    /// of special tokens in messages stand for these tokens, as in transformers.
     pub bodies: Vec<Range<usize>>,
 }
 
-/// `omnidraft.json`: what this program wants to know of a model beyond its Hugging Face files.
+/// Content of `omnidraft.json`: options of a model beyond its Hugging Face files.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ModelOptions {
-    /// Longest prompt in tokens, template included.
+    /// Maximum length of a prompt in tokens, template included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) max_prompt_tokens: Option<usize>,
-    /// The meaning of names of special tokens that stand in a prompt.
+    /// Meaning of names of special tokens in a prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) prompt_markers: Option<Markers>,
 }
 
-/// The meaning of a special token's name that somebody typed into a prompt.
+/// Meaning of the name of a special token in a prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Markers {
     /// The special token, as in transformers.
     #[default]
     Special,
-    /// Text: nothing that a user types ends a turn.
+    /// Text, so that no input of a user ends a turn.
     Text,
 }
 
@@ -188,7 +188,8 @@ impl ChatTemplate {
                         )]),
                         ..TemplateRequest::default()
                     };
-                    // A fault of it is said when it is asked: nobody may ever give it tools.
+                    // A fault is reported when the template is used: there may never be a request
+                    // with tools.
                     let _ = tools.find_form(&request);
                 }
                 Some(Arc::new(Templates { usual, tools }))
@@ -236,7 +237,7 @@ impl ChatTemplate {
             return Ok(());
         };
         let Ok(text) = self.text(templates, PROBE) else {
-            // It may want other messages; what it raises is said when it is asked.
+            // It may require other messages; its exception is reported when it is used.
             return Ok(());
         };
         let shown = text.matches(PROBE).count();
@@ -253,39 +254,40 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// True with a template. It writes its own beginning of text; plain text has what the tokenizer adds.
+    /// True if there is a template, which writes its own beginning of text; plain text gets that of
+    /// the tokenizer.
     pub fn is_chat(&self) -> bool {
         self.templates.is_some()
     }
 
-    /// The meaning of names of special tokens in a prompt.
+    /// Meaning of names of special tokens in a prompt.
     pub fn markers(&self) -> Markers {
         self.markers
     }
 
-    /// Longest prompt in tokens, template included.
+    /// Maximum length of a prompt in tokens, template included.
     pub fn max_prompt_tokens(&self) -> usize {
         self.max_prompt_tokens
     }
 
-    /// Shortens prompts to so many tokens, at least 1, where the budget allowed more.
+    /// Lowers the maximum length of prompts to `tokens`, at least 1.
     pub(crate) fn limit_prompts(&mut self, tokens: usize) {
         self.max_prompt_tokens = self.max_prompt_tokens.min(tokens.max(1));
     }
 
-    /// Allows prompts exactly so many tokens, at least 1.
+    /// Sets the maximum length of prompts to `tokens`, at least 1.
     pub(crate) fn set_max_prompt_tokens(&mut self, tokens: usize) {
         self.max_prompt_tokens = tokens.max(1);
     }
 
-    /// One prompt in a template.
+    /// A prompt in a template.
     fn text(&self, templates: &Templates, prompt: &str) -> Result<String, TemplateError> {
         let system = self.system.iter().map(|text| Message::new("system", text));
         let messages: Vec<_> = system.chain([Message::new("user", prompt)]).collect();
         templates.usual.render(&messages, &self.request())
     }
 
-    /// What the template is given with one prompt.
+    /// Values for the template with one prompt.
     fn request(&self) -> TemplateRequest {
         TemplateRequest {
             variables: self.variables.clone(),
@@ -293,10 +295,10 @@ impl ChatTemplate {
         }
     }
 
-    /// One user message and the opening of the answer.
+    /// A user message in the template, followed by the opening of the answer.
     ///
     /// # Errors
-    /// What the template raises, with its line.
+    /// An exception of the template, with its line.
     pub fn render(&self, prompt: &str) -> Result<Rendered, TemplateError> {
         let Some(templates) = &self.templates else {
             return Ok(Rendered {
@@ -310,7 +312,7 @@ impl ChatTemplate {
             return Ok(found);
         }
         match self.markers {
-            // What is text in the prompt and what is a marker of the template must be told apart.
+            // The prompt must be distinguishable from the template's markers.
             Markers::Text => {
                 let message = "the words around the prompt depend on the prompt";
                 Err(templates.usual.fault(TemplateFault::Message, None, message))
@@ -323,8 +325,8 @@ impl ChatTemplate {
         }
     }
 
-    /// A rendered text with the prompt told from the words around it, where it is in its place, or
-    /// there once.
+    /// Splits a rendered text into the prompt and the words around it, if the prompt is in its
+    /// frame or occurs exactly once.
     fn parts(&self, text: &str, prompt: &str) -> Option<Rendered> {
         let framed = self.frame.as_ref().and_then(|frame| {
             let (prefix, suffix) = &**frame;
@@ -349,11 +351,11 @@ impl ChatTemplate {
         })
     }
 
-    /// Several messages and the opening of the answer; `None` without a template, which only plain
-    /// text can do without.
+    /// Several messages followed by the opening of the answer; `None` without a template, which
+    /// suffices for plain text only.
     ///
     /// # Errors
-    /// What the template raises, with its line: a role it does not know, turns in another order.
+    /// An exception of the template, with its line: an unknown role, another order of turns.
     pub fn converse(
         &self,
         messages: &[Message<'_>],
@@ -393,8 +395,8 @@ impl ChatTemplate {
         count: impl FnMut(&Rendered) -> Result<usize, E>,
     ) -> Result<Fitted, E> {
         let render = |text: &str| self.render(text).map_err(E::from);
-        // What the template takes is measured at a message that it has shown: some refuse or leave out
-        // an empty one.
+        // The template's own length is measured with a message that it has shown, since some refuse
+        // or omit an empty one.
         let (prefix, suffix) = self.frame.as_deref().cloned().unwrap_or_default();
         let empty = Rendered {
             prefix,
@@ -405,7 +407,7 @@ impl ChatTemplate {
     }
 }
 
-/// A JSON file of the folder; `None` where there is none.
+/// A JSON file of the folder; `None` if there is none.
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TemplateError> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,

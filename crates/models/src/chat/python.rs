@@ -9,10 +9,10 @@ use super::repr::{is_namespace, repr};
 use super::source::{EACH, METHOD, PERCENT};
 use super::{filters, globals};
 
-/// Longest text that a method makes, in bytes.
+/// Maximum length of a text made by a method, in bytes.
 const MOST_TEXT: usize = 1 << 20;
 
-/// Adds all of it.
+/// Adds the methods, operators and tests.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
     filters::add_to(environment);
@@ -25,13 +25,13 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.add_test("mapping", |value: Value| {
         value.kind() == ValueKind::Map && !is_namespace(&value)
     });
-    // Whatever has a length and can be asked for an item is one: texts and maps too.
+    // Values with a length and an index operator are sequences: texts and maps too.
     environment.add_test("sequence", |value: Value| match value.kind() {
         ValueKind::String | ValueKind::Seq | ValueKind::Undefined => true,
         ValueKind::Map => !is_namespace(&value),
         _ => false,
     });
-    // To Jinja2, what is not defined can be called too; it fails then.
+    // In Jinja2 an undefined value counts as callable; the call then fails.
     let callable = |value: &Value| matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined);
     environment.add_test("callable", move |value: Value| callable(&value));
     environment.add_test(METHOD, move |value: Value, name: String| {
@@ -40,7 +40,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
             _ => value.get_attr(&name).is_ok_and(|value| callable(&value)),
         }
     });
-    // None is not, and what is not defined is empty.
+    // None is not iterable, and an undefined value is empty.
     environment.add_test("iterable", |value: Value| match value.kind() {
         ValueKind::None => false,
         _ => value.try_iter().is_ok(),
@@ -64,7 +64,7 @@ fn contains(list: &Value, item: &Value) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// The operator `%`: a text is filled in, of numbers it is the rest.
+/// The operator `%`: formatting of a text, remainder of numbers.
 fn percent(left: Value, right: Value) -> Result<Value, Error> {
     if let Some(text) = left.as_str() {
         let many: Option<Vec<Value>> = right
@@ -92,7 +92,7 @@ fn percent(left: Value, right: Value) -> Result<Value, Error> {
     }
 }
 
-/// A format and its values, in which `%r` is a `%s` of what `repr` writes.
+/// A format and its values, with `%r` replaced by `%s` of the value's `repr`.
 fn shown(format: &str, mut values: Vec<Value>) -> Result<(String, Vec<Value>), Error> {
     let (mut out, mut rest, mut place) = (String::new(), format, 0);
     while let Some((before, behind)) = rest.split_once('%') {
@@ -111,7 +111,7 @@ fn shown(format: &str, mut values: Vec<Value>) -> Result<(String, Vec<Value>), E
         };
         let (flags, kind) = (&behind[..end], &behind[end..=end]);
         out.push_str(flags);
-        // The width and the precision may be values too.
+        // Width and precision may be values too.
         place += flags.matches('*').count();
         match (kind, values.get_mut(place)) {
             ("r" | "a", Some(value)) if !named => {
@@ -127,7 +127,7 @@ fn shown(format: &str, mut values: Vec<Value>) -> Result<(String, Vec<Value>), E
     Ok((out, values))
 }
 
-/// Methods of Python's texts and maps.
+/// Methods of Python's strings and dicts.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
     match value.as_str() {
         Some(text) => match text_method(text, name, args)? {
@@ -211,7 +211,7 @@ fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, 
         }
         "casefold" => {
             let () = from_args(args)?;
-            // Folded is lower, but for letters that are written as several.
+            // Case folding is lower case, except for letters that fold to several.
             Value::from(
                 text.replace(['ß', 'ẞ'], "ss")
                     .to_lowercase()
@@ -270,7 +270,7 @@ fn triple(before: &str, separator: &str, after: &str) -> Value {
     Value::from(Tuple::from([before, separator, after].map(Value::from)))
 }
 
-/// The number of characters that a text lacks to this width.
+/// Number of characters that a text is shorter than the width.
 fn room(text: &str, width: usize) -> Result<usize, Error> {
     match width > MOST_TEXT {
         true => Err(wrong(format!("a text of {width} characters is too long"))),
@@ -278,7 +278,7 @@ fn room(text: &str, width: usize) -> Result<usize, Error> {
     }
 }
 
-/// Python puts the odd character to the left where the width is odd.
+/// Python puts the odd character to the left if the width is odd.
 pub(super) fn centred(text: &str, width: usize, fill: char) -> Result<String, Error> {
     let room = room(text, width)?;
     let left = room / 2 + (room & width & 1);
@@ -286,7 +286,7 @@ pub(super) fn centred(text: &str, width: usize, fill: char) -> Result<String, Er
     Ok(format!("{}{text}{}", pad(left), pad(room - left)))
 }
 
-/// The arguments of `split` and `rsplit`: the separator, and how often at most.
+/// The arguments of `split` and `rsplit`: the separator, and the maximum number of splits.
 fn split_arguments(
     separator: Option<Value>,
     most: Option<i64>,
@@ -324,7 +324,7 @@ fn split(
                     rest = rest[end..].trim_start();
                 }
                 _ => {
-                    // What is left over keeps the space at its end.
+                    // The rest keeps the white space at its end.
                     parts.push(Value::from(rest));
                     break;
                 }
@@ -370,7 +370,7 @@ fn rsplit(
     Ok(parts.into_iter().collect())
 }
 
-/// Lines as Python cuts them.
+/// Splits lines as Python does.
 fn lines(text: &str, keep: bool) -> Value {
     let ends = |c: char| {
         matches!(

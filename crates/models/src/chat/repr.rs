@@ -1,4 +1,4 @@
-//! Values as Python writes them.
+//! Python's notation of values.
 
 use minijinja::value::{Tuple, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
@@ -6,12 +6,12 @@ use minijinja::{Error, ErrorKind, Value};
 use super::data::pairs;
 use super::json::float;
 
-/// Longest text of a value, in bytes.
+/// Maximum length of a value's text, in bytes.
 const MOST_TEXT: usize = 16 << 20;
-/// Deepest nesting of lists and maps.
+/// Maximum nesting of lists and maps.
 const DEEPEST: usize = 200;
 
-/// True of a value that minijinja writes in other words than Python.
+/// True if minijinja and Python write the value differently.
 pub(super) fn is_own(value: &Value) -> bool {
     matches!(
         value.kind(),
@@ -19,7 +19,7 @@ pub(super) fn is_own(value: &Value) -> bool {
     )
 }
 
-/// True of what `namespace()` makes, which is no map to Jinja2.
+/// True for a `namespace()`, which is not a map in Jinja2.
 pub(super) fn is_namespace(value: &Value) -> bool {
     let object = value.as_object();
     object.is_some_and(|object| object.type_name().ends_with("::Namespace"))
@@ -101,7 +101,7 @@ fn write(out: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// A text between quotes.
+/// A text in quotes.
 fn quoted(out: &mut String, text: &str) {
     let quote = match text.contains('\'') && !text.contains('"') {
         true => '"',
@@ -125,8 +125,7 @@ fn quoted(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Python's `str.isprintable` of a character: it has a name, and is neither another space than the
-/// usual one nor a sign of layout.
+/// Python's `str.isprintable` of a character.
 fn is_printable(c: char) -> bool {
     let layout = matches!(
         c,
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn values_are_written_as_python_writes_them() {
-        // What CPython 3.11 prints.
+        // Output of CPython 3.11.
         for (json, text) in [
             (r#""it's""#, r#""it's""#),
             (r#""it's \"q\"""#, r#"'it\'s "q"'"#),

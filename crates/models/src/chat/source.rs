@@ -1,5 +1,5 @@
-//! A template's text as minijinja reads it: what Jinja2 and transformers' extensions of it know and
-//! minijinja does not is written in other words.
+//! Translation of templates for minijinja: features of Jinja2 and of transformers' extensions that
+//! minijinja lacks are expressed differently.
 //!
 //! * `{% generation %}` and `{% endgeneration %}` mark what an assistant said, for training. Here they
 //!   are blocks with variables of their own, as in Jinja2.
@@ -12,11 +12,11 @@
 
 use std::ops::Range;
 
-/// The filter that stands for the operator `%`.
+/// The filter that replaces the operator `%`.
 pub(super) const PERCENT: &str = "__percent";
-/// The filter that refuses `none` where a loop goes over it.
+/// The filter for the items of a loop, which refuses `none`.
 pub(super) const EACH: &str = "__each";
-/// The test that stands for `.NAME is callable` where a map has a method of that name.
+/// The test that replaces `.NAME is callable` for methods of maps.
 pub(super) const METHOD: &str = "__method";
 /// Methods of Python's maps.
 pub(super) const MAP_METHODS: [&str; 4] = ["items", "keys", "values", "get"];
@@ -38,10 +38,10 @@ struct Word {
     at: Range<usize>,
 }
 
-/// Names that stand between operands rather than for one.
+/// Words that are operators, not operands.
 const OPERATORS: [&str; 8] = ["and", "or", "not", "if", "else", "in", "is", "elif"];
 
-/// Rewrites a template.
+/// Translates a template.
 pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
     let mut out = String::with_capacity(source.len());
     let mut rest = 0;
@@ -83,7 +83,7 @@ pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
     Ok(out)
 }
 
-/// Keeps the loops and blocks that are open behind a tag.
+/// Updates the stack of open loops and blocks after a tag.
 fn enter<'a>(
     source: &'a str,
     at: usize,
@@ -108,7 +108,7 @@ fn enter<'a>(
         "for" | "with" | "generation" | "filter" | "autoescape" | "call" | "macro" | "block" => {
             open.push(first);
         }
-        // The text of the block is the value.
+        // The value is the text of the block.
         "set" if !given => open.push(first),
         "break" | "continue" => {
             if let Some(block) = open.last().filter(|block| **block != "for") {
@@ -127,7 +127,7 @@ fn enter<'a>(
     Ok(())
 }
 
-/// The beginning of the tag that ends a raw block.
+/// Start of the tag that ends a raw block.
 fn raw_end(source: &str, from: usize) -> usize {
     let mut at = from;
     while let Some(found) = source[at..].find("{%") {
@@ -145,7 +145,7 @@ fn line(source: &str, at: usize) -> usize {
     source[..at].matches('\n').count() + 1
 }
 
-/// The words of the tag that begins at `start`, and where it ends.
+/// The words of the tag that begins at `start`, and the end of the tag.
 fn words(source: &str, start: usize) -> Result<(Vec<Word>, usize), Fault> {
     let closing = match &source[start..start + 2] {
         "{{" => "}}",
@@ -196,11 +196,11 @@ fn words(source: &str, start: usize) -> Result<(Vec<Word>, usize), Fault> {
         }
         at += len;
     }
-    // An open tag is for the parser to complain about.
+    // The parser reports a tag without an end.
     Ok((Vec::new(), source.len()))
 }
 
-/// The length of the text that begins with a quote.
+/// Length of the quoted text at the beginning of `rest`.
 fn text_end(rest: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (i, c) in rest.char_indices().skip(1) {
@@ -215,7 +215,7 @@ fn text_end(rest: &str, quote: char) -> Option<usize> {
 }
 
 fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, Fault> {
-    // What is put in the place of stretches of the source, by where they begin.
+    // Replacements of ranges of the source.
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
     let of = |word: &Word| &source[word.at.clone()];
     for word in words.iter().filter(|word| word.kind == Kind::Text) {
@@ -285,7 +285,7 @@ fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, 
     Ok(out)
 }
 
-/// Where the items stand that a loop goes over.
+/// Range of the expression that a loop iterates over.
 fn looped(source: &str, words: &[Word]) -> Option<Range<usize>> {
     let mut depth = 0_usize;
     let mut items: Option<Range<usize>> = None;
@@ -302,7 +302,7 @@ fn looped(source: &str, words: &[Word]) -> Option<Range<usize>> {
             "if" | "recursive" if depth == 0 && word.kind == Kind::Name => break,
             _ => {}
         }
-        // The sign of a tag that takes white space along is no word of it.
+        // The sign for white space control is not part of the expression.
         if begun {
             let start = items.as_ref().map_or(word.at.start, |items| items.start);
             items = Some(start..word.at.end);
@@ -311,8 +311,8 @@ fn looped(source: &str, words: &[Word]) -> Option<Range<usize>> {
     items
 }
 
-/// The first word of the operand that ends before the word `i`, if what stands before it binds less
-/// than `%` does.
+/// The first word of the operand that ends before the word `i`, if the operator before it binds
+/// less tightly than `%`.
 fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
     let of = |i: usize| &source[words[i].at.clone()];
     let mut at = i;
@@ -324,7 +324,7 @@ fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
             Kind::Name => {}
             Kind::Sign if [")", "]", "}"].contains(&of(at)) => {
                 at = opener(source, words, at)?;
-                // A call or a subscript belongs to what it stands behind.
+                // A call or a subscript belongs to the word before it.
                 let before = at.checked_sub(1);
                 let callee = before.filter(|before| {
                     let word = of(*before);
@@ -337,7 +337,7 @@ fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
             }
             Kind::Sign => return None,
         }
-        // An attribute or a filter belongs to what it stands behind.
+        // An attribute or a filter belongs to the word before it.
         match at.checked_sub(1).map(of) {
             Some("." | "|") => at -= 1,
             Some("*" | "/" | "%" | "-" | "+" | "~") => {
@@ -353,7 +353,7 @@ fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
     }
 }
 
-/// The index behind the last word of the operand that begins with the word `i`.
+/// Index after the last word of the operand that begins with the word `i`.
 fn operand_after(source: &str, words: &[Word], i: usize) -> usize {
     let of = |i: usize| words.get(i).map(|word| &source[word.at.clone()]);
     let mut at = i;
@@ -374,7 +374,7 @@ fn operand_after(source: &str, words: &[Word], i: usize) -> usize {
     }
 }
 
-/// The bracket that opens what the one at `i` closes.
+/// The opening bracket of the closing one at `i`.
 fn opener(source: &str, words: &[Word], i: usize) -> Option<usize> {
     let mut depth = 0;
     (0..=i).rev().find(|at| {
@@ -387,7 +387,7 @@ fn opener(source: &str, words: &[Word], i: usize) -> Option<usize> {
     })
 }
 
-/// The bracket that closes what the one at `i` opens; the last word where none does.
+/// The closing bracket of the opening one at `i`; the last word if there is none.
 fn closer(source: &str, words: &[Word], i: usize) -> usize {
     let mut depth = 0;
     let found = (i..words.len()).find(|at| {
@@ -401,9 +401,9 @@ fn closer(source: &str, words: &[Word], i: usize) -> usize {
     found.unwrap_or(words.len().saturating_sub(1))
 }
 
-/// A text as Python reads its escapes.
+/// A text with Python's escapes resolved.
 fn unescaped(text: &str) -> Result<String, String> {
-    // Halves of a character beyond the first 65536 come one by one.
+    // Characters above U+FFFF arrive as two surrogates.
     let mut units: Vec<u16> = Vec::new();
     let mut push = |c: char| units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
     let mut halves: Vec<(usize, u16)> = Vec::new();
@@ -486,7 +486,7 @@ fn unescaped(text: &str) -> Result<String, String> {
     String::from_utf16(&units).map_err(|_| "half of a character".to_owned())
 }
 
-/// A text between quotes, as minijinja reads it.
+/// A text in quotes, escaped for minijinja.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{escaped}\"")
