@@ -1,5 +1,5 @@
-//! What a page needs beside the stage of its tables: the stream it started from, and streams that
-//! never switched.
+//! Data of other stages for a page: the stream that its cells started from, and streams that never
+//! switched.
 
 use crate::ReportError;
 use crate::curves::{Curve, curves};
@@ -10,8 +10,8 @@ use crate::tables::drift::plateau;
 use results::{Metric, Split};
 use std::path::Path;
 
-/// The stage that figures of the stream are drawn from, where it is not that of the tables: the one
-/// its cells start from, and so on, else the first with a stream.
+/// The stage that figures of the stream are drawn from, if it is not that of the tables: the one
+/// that its cells start from, or an earlier one of the chain, else the first with a stream.
 pub fn stream_stage(
     root: &Path,
     experiment: &Experiment,
@@ -24,7 +24,7 @@ pub fn stream_stage(
     let mut candidates: Vec<&StageSpec> = Vec::new();
     let mut from = stage.spec.from.as_deref();
     while let Some(spec) = from.and_then(|name| experiment.stage(name)) {
-        // A circle ends where it began.
+        // A cycle of stages ends where it began.
         if candidates.iter().any(|seen| seen.name == spec.name) {
             break;
         }
@@ -46,17 +46,17 @@ pub fn stream_stage(
     Ok(None)
 }
 
-/// An arm that only ever saw the task and target of a segment of a drift.
+/// An arm that saw only the task and target of one segment of a drift.
 #[derive(Debug, Clone)]
 pub struct NeverSwitched {
-    /// Its acceptance there; `segment` is that of the drift.
+    /// Its acceptance rate; `segment` is that of the drift.
     pub curve: Curve,
-    /// Its acceptance over the last quarter of its stream.
+    /// Its acceptance rate over the last quarter of its stream.
     pub plateau: f64,
 }
 
-/// Arms that only ever saw the task and target of a segment of a drift. They are looked for in all
-/// stages of the experiment; averages are over `window` prompts.
+/// Finds arms that saw only the task and target of one segment of a drift, in all stages of the
+/// experiment. Averages are over `window` prompts.
 ///
 /// # Errors
 /// A damaged cell.

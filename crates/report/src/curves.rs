@@ -1,22 +1,22 @@
-//! Curves over a stream: trailing averages over prompts seen.
+//! Curves over a stream: trailing averages over the number of prompts.
 
 use crate::root::Answer;
 use crate::streams::{Segment, Streams, over, over_by};
 use results::{Metric, Sums};
 
-/// Mean over seeds with the smallest and largest seed.
+/// Mean over seeds, with the minimum and maximum over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Band {
     /// Mean over seeds.
     pub mean: f64,
-    /// Smallest of the seeds.
+    /// Minimum over seeds.
     pub low: f64,
-    /// Largest of the seeds.
+    /// Maximum over seeds.
     pub high: f64,
 }
 
 impl Band {
-    /// Summarises one value per seed; `None` when a seed has none.
+    /// Summarises one value per seed; `None` if a seed has no value.
     pub fn of(values: &[Option<f64>]) -> Option<Self> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         if values.is_empty() {
@@ -37,7 +37,7 @@ pub struct Curve {
     pub arm: String,
     /// Segment number.
     pub segment: u32,
-    /// Prompts of the segment seen, and the average over the window that ends there.
+    /// Number of prompts of the segment so far, and the average over the window that ends there.
     pub points: Vec<(usize, Band)>,
 }
 
@@ -47,13 +47,13 @@ pub fn window(segments: &[Segment]) -> usize {
     (shortest / 8).clamp(5, 50)
 }
 
-/// Prompts of a segment before its first point: averages of fewer would be noise.
+/// Number of prompts of a segment before its first point: averages of fewer would be noise.
 pub fn warm_up(window: usize) -> usize {
     window.div_ceil(3)
 }
 
-/// Every drafting arm's curve in every segment. Windows never reach across a segment's start, so
-/// that a switch shows at once.
+/// The curve of every drafting arm in every segment. Windows do not cross the start of a segment,
+/// so that a switch shows at once.
 pub fn curves(streams: &Streams, metric: Metric, window: usize) -> Vec<Curve> {
     let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
     curves_of(streams, &arms, window, &|arm, segment, seed, from, to| {
@@ -62,7 +62,7 @@ pub fn curves(streams: &Streams, metric: Metric, window: usize) -> Vec<Curve> {
     })
 }
 
-/// As [`curves`], of what every answer adds to a ratio.
+/// Like [`curves`], for a ratio given by its sums per answer.
 pub fn curves_by(
     streams: &Streams,
     arms: &[&str],
@@ -75,7 +75,8 @@ pub fn curves_by(
     })
 }
 
-/// Curves of a metric over the same of `reference` on the same prompts, which takes out what is the prompts' own.
+/// Curves of a metric divided by that of `reference` on the same prompts, which removes the effect
+/// of the prompts.
 pub fn ratio_curves(
     streams: &Streams,
     metric: Metric,
@@ -93,7 +94,7 @@ pub fn ratio_curves(
     })
 }
 
-/// The value of an arm in a segment with a seed over the answers from one position to another.
+/// The value of an arm in a segment with a seed, over the answers in a range of positions.
 type ValueOf<'a> = &'a dyn Fn(&str, u32, u64, usize, usize) -> Option<f64>;
 
 fn curves_of(streams: &Streams, arms: &[&str], window: usize, value: ValueOf) -> Vec<Curve> {

@@ -1,4 +1,4 @@
-//! What can go wrong with a page.
+//! Errors of pages.
 
 use results::ResultsError;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ pub enum ReportError {
         /// The folder.
         dir: PathBuf,
     },
-    /// `experiment.json` is not what it should be.
+    /// `experiment.json` is malformed.
     #[error("{}:{line}: malformed experiment: {message}", path.display())]
     Experiment {
         /// The file.
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// What the JSON reader said.
+        /// The parser's error.
         message: String,
     },
-    /// A name in the report section stands for nothing.
+    /// A name in the report section is unknown.
     #[error("{}: {key}: unknown name `{value}`", path.display())]
     Unknown {
         /// The file.
@@ -35,25 +35,25 @@ pub enum ReportError {
         key: String,
         /// The name.
         value: String,
-        /// What would be known.
+        /// The known names.
         allowed: String,
     },
-    /// A file of the paper's numbers is wrong.
+    /// A file of the paper's numbers is malformed.
     #[error("{}: {key}: {message}", path.display())]
     Paper {
         /// The file.
         path: PathBuf,
         /// The key or line.
         key: String,
-        /// What is wrong.
+        /// Description of the fault.
         message: String,
     },
-    /// No complete cell has an answer to show.
+    /// No complete cell has an answer.
     #[error("{}: nothing to report: {message}", dir.display())]
     Empty {
         /// The root folder.
         dir: PathBuf,
-        /// What there is instead.
+        /// The state of the cells.
         message: String,
     },
     /// A figure could not be drawn.
@@ -72,14 +72,14 @@ pub enum ReportError {
         /// The cause.
         message: String,
     },
-    /// A page quotes what is not there.
+    /// A page quotes a table that does not exist.
     #[error("{}:{line}: {message}", path.display())]
     Quote {
         /// The page.
         path: PathBuf,
         /// One-based line of the comment.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the fault.
         message: String,
     },
     /// A file could not be read or written.
@@ -93,7 +93,7 @@ pub enum ReportError {
 }
 
 impl ReportError {
-    /// What to do about it, where there is something to say.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Results(error) => error.hint(),

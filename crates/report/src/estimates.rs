@@ -1,4 +1,4 @@
-//! Every metric of every arm in every group, with the replicates that intervals are made of.
+//! Estimates of every metric of every arm in every group, with the replicates for intervals.
 
 use crate::paper::Where;
 use crate::root::{Answer, Stage};
@@ -7,16 +7,16 @@ use results::bootstrap::{Estimate, Group, Series};
 use results::{Metric, Split};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The answers that share every coordinate but the seed: prompts and seeds are drawn within it.
+/// The answers that share every coordinate but the seed; prompts and seeds are resampled within it.
 #[derive(Debug)]
 pub struct Stratum {
     /// Value on every axis but `arm`.
     pub at: Where,
-    /// Folders of its cells, from the root.
+    /// Folders of its cells, relative to the root.
     pub cells: Vec<String>,
-    /// Seeds.
+    /// Number of seeds.
     pub seeds: usize,
-    /// Distinct prompts.
+    /// Number of distinct prompts.
     pub prompts: usize,
     values: HashMap<(String, Metric), Estimate>,
 }
@@ -26,14 +26,14 @@ pub struct Stratum {
 pub struct Estimates {
     /// In order of the grid.
     pub strata: Vec<Stratum>,
-    /// The split they are made of.
+    /// The split that they are computed on.
     pub split: Split,
     /// The arms shown.
     arms: Vec<ShownArm>,
 }
 
-/// An arm of the page. Where every key it was swept over is an axis of the page, it stands under
-/// the name of the arm that was swept, at its values on those axes.
+/// An arm of the page. If every key that it was swept over is an axis of the page, it has the name
+/// of the swept arm and stands at its values on those axes.
 #[derive(Debug)]
 struct ShownArm {
     name: String,
@@ -42,7 +42,7 @@ struct ShownArm {
 }
 
 impl Estimates {
-    /// The estimates of a stage: of its held-out prompts where it has any, else of its stream.
+    /// The estimates of a stage: on its held-out prompts if it has any, else on its stream.
     pub fn new(experiment: &Experiment, stage: &Stage, metrics: &BTreeSet<Metric>) -> Self {
         let split = stage.split();
         let report = &experiment.report;
@@ -79,7 +79,7 @@ impl Estimates {
         }
     }
 
-    /// The strata that agree with `at`, the arm apart.
+    /// The strata that agree with `at`, the arm aside.
     pub fn matching<'a>(&'a self, at: &'a Where) -> impl Iterator<Item = &'a Stratum> {
         let agrees = |stratum: &&Stratum| {
             let mut axes = at.iter().filter(|(axis, _)| !self.of_arms(axis));
@@ -88,8 +88,8 @@ impl Estimates {
         self.strata.iter().filter(agrees)
     }
 
-    /// The value at a place of the table: the arithmetic mean over the strata that agree with it,
-    /// `None` where one of them has none.
+    /// The value at a place of the table: the arithmetic mean over the strata that agree with it;
+    /// `None` if one of them has none.
     pub fn value(&self, metric: Metric, at: &Where) -> Option<Estimate> {
         let arm = self.arm(at)?;
         let found: Option<Vec<&Estimate>> = self
@@ -99,7 +99,7 @@ impl Estimates {
         Estimate::mean(&found?)
     }
 
-    /// The values of an axis in order of the grid, planned ones without rows among them; arms in
+    /// The values of an axis in the order of the grid, including planned ones without rows; arms in
     /// the order of the experiment.
     pub fn axis(&self, axis: &str, stage: &Stage) -> Vec<String> {
         if self.of_arms(axis) {
@@ -124,7 +124,7 @@ impl Estimates {
 }
 
 impl Estimates {
-    /// Whether an axis is of arms: their name, or a key they were swept over.
+    /// True for an axis of arms: their name, or a key that they were swept over.
     pub fn of_arms(&self, axis: &str) -> bool {
         axis == "arm" || self.arms.iter().any(|arm| arm.values.contains_key(axis))
     }
@@ -142,7 +142,7 @@ impl Estimates {
         shown.or_else(by_name).map(|arm| arm.name.as_str())
     }
 
-    /// Every axis that has values.
+    /// All axes that have values.
     pub fn axes(&self) -> Vec<String> {
         let of_strata = self.strata.iter().flat_map(|stratum| stratum.at.keys());
         let of_arms = self.arms.iter().flat_map(|arm| arm.values.keys());

@@ -1,4 +1,4 @@
-//! Pages from rows: nothing on them is typed.
+//! Pages generated from rows, without typed numbers.
 //!
 //! [`write_report`] reads the root folder of an experiment (its `experiment.json` and the rows of
 //! its complete cells), builds one [`Page`](model::Page), and renders it in every format asked for:
@@ -11,10 +11,10 @@
 //!
 //! The same rows give the same bytes, so that [`compare`] can check a published page.
 //!
-//! - [`spec`]: what a page is made by. [`paper`]: the paper's numbers as data.
+//! - [`spec`]: the description of a page. [`paper`]: the paper's numbers as data.
 //! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
-//! - [`quoted`]: pages of other places that show tables of these.
-//! - `names`: words for what is drawn.
+//! - [`quoted`]: other pages that show tables of these.
+//! - `names`: words for names of experiments and metrics.
 //! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
 
 mod beside;

@@ -1,4 +1,4 @@
-//! A page before it has a format: sections of tables, figures and text.
+//! A page independent of its format: sections of tables, figures and text.
 
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ pub struct Page {
     pub title: String,
     /// One sentence under it.
     pub lead: String,
-    /// What has to be known before any number is read.
+    /// Warnings for the reader, shown before any number.
     pub warnings: Vec<String>,
     /// The body.
     pub sections: Vec<Section>,
     /// Terms and their definitions.
     pub definitions: Vec<(String, String)>,
-    /// What was run, on what, by what.
+    /// Origin of the numbers: experiment, machine, program.
     pub provenance: Vec<(String, String)>,
 }
 
@@ -32,11 +32,11 @@ pub enum Section {
 /// A figure of a page.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FigurePart {
-    /// Stem of its files.
+    /// Stem of the names of its files.
     pub id: String,
-    /// What it is, as its heading.
+    /// Heading: the kind of figure.
     pub title: String,
-    /// What it says, as its own title has it.
+    /// Its message, which is its own title.
     pub message: String,
     /// The drawing.
     pub svg: String,
@@ -49,7 +49,7 @@ pub struct Table {
     pub id: String,
     /// Heading.
     pub title: String,
-    /// What it says and by which rule; a sentence or two.
+    /// Content and rules of the table, in a sentence or two.
     pub lead: String,
     /// Column heads.
     pub head: Vec<Head>,
@@ -62,7 +62,7 @@ pub struct Table {
 pub struct Head {
     /// Text.
     pub title: String,
-    /// Whether the column holds numbers.
+    /// True if the column holds numbers.
     pub numeric: bool,
 }
 
@@ -77,36 +77,36 @@ pub enum Entry {
     },
     /// Numbers side by side.
     Numbers {
-        /// In the order that the table's lead names.
+        /// The numbers, in the order that the table's lead gives.
         numbers: Vec<Number>,
     },
-    /// Nothing there, and why.
+    /// No value, with the reason.
     Missing {
         /// `not run`, `not timed`, ...
         reason: String,
     },
 }
 
-/// A number with what stands behind it.
+/// A number with its interval and origin.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Number {
-    /// Name of the metric, empty for numbers that are none.
+    /// Name of the metric; empty for other numbers.
     pub metric: String,
     /// The value.
     pub value: f64,
-    /// The value as printed.
+    /// The value as displayed.
     pub text: String,
-    /// The 95% interval as printed.
+    /// The 95% interval as displayed.
     pub interval: Option<String>,
     /// The interval's ends.
     pub bounds: Option<(f64, f64)>,
     /// The paper's value.
     pub paper: Option<f64>,
-    /// The paper's value and our difference from it, as printed.
+    /// The paper's value and the difference from it, as displayed.
     pub against: Option<String>,
-    /// Where it comes from: rows, prompts and seeds, cells.
+    /// Origin: rows, prompts and seeds, cells.
     pub source: String,
-    /// Folder of its (first) cell, from the root.
+    /// Folder of its (first) cell, relative to the root.
     pub cell: Option<String>,
 }
 
@@ -146,7 +146,7 @@ impl Entry {
         Self::number(Number::plain(value as f64, value.to_string()))
     }
 
-    /// A number as printed, or why there is none.
+    /// A formatted number, or a dash if there is none.
     pub fn printed(value: Option<f64>, decimals: usize, unit: &str) -> Self {
         match value.filter(|value| value.is_finite()) {
             Some(value) => Self::number(Number::plain(value, format!("{value:.decimals$}{unit}"))),
@@ -154,7 +154,7 @@ impl Entry {
         }
     }
 
-    /// Nothing.
+    /// A missing value.
     pub fn missing(reason: &str) -> Self {
         Self::Missing {
             reason: reason.to_owned(),
@@ -163,7 +163,7 @@ impl Entry {
 }
 
 impl Number {
-    /// A number with nothing behind it but the table's own lead.
+    /// A number without interval, paper's value or origin.
     pub fn plain(value: f64, text: String) -> Self {
         Self {
             metric: String::new(),

@@ -1,8 +1,8 @@
-//! Words for what experiments and metrics are called, as pictures say them.
+//! Words for names of experiments and metrics in figures.
 
 use results::Metric;
 
-/// Names of files and keys in words.
+/// Words for names of files and keys.
 const WORDS: [(&str, &str); 28] = [
     ("gsm8k", "GSM8K"),
     ("mbpp_humaneval", "code"),
@@ -34,14 +34,14 @@ const WORDS: [(&str, &str); 28] = [
     ("cache.policy", "entries dropped"),
 ];
 
-/// A name in words; what has none stays as it is.
+/// Words for a name; the name itself if there are none.
 pub fn words(name: &str) -> &str {
     let found = WORDS.iter().find(|(own, _)| *own == name);
     found.map_or(name, |(_, words)| words)
 }
 
-/// The words on an axis, in a legend or in a title, for each part of a name: parts are parted
-/// by commas and arrows, values from their keys by equals signs.
+/// Words for the parts of a name, for an axis, a legend or a title. Parts are separated by commas
+/// and arrows, values from keys by equals signs.
 pub fn readable(text: &str) -> String {
     let part = |part: &str| match part.split_once('=') {
         Some((key, value)) => format!("{} {}", words(key.trim()), words(value.trim())),
@@ -55,7 +55,7 @@ pub fn readable(text: &str) -> String {
     switches.join(" → ")
 }
 
-/// Label of an axis, with the unit where there is one.
+/// Label of an axis, with its unit if there is one.
 pub fn axis(metric: Metric) -> String {
     let words = match metric {
         Metric::Acceptance => "acceptance",
@@ -77,7 +77,7 @@ pub fn axis(metric: Metric) -> String {
     words.to_owned()
 }
 
-/// The value that plain decoding has of a metric by definition, for a line to compare with.
+/// Value of a metric that plain decoding has by definition, for a reference line.
 pub fn plain_level(metric: Metric) -> Option<f64> {
     let speeds = [
         Metric::TokensPerRound,
@@ -90,7 +90,7 @@ pub fn plain_level(metric: Metric) -> Option<f64> {
     speeds.contains(&metric).then_some(1.0)
 }
 
-/// With a capital; symbols of the paper stay what they are.
+/// Capitalises the first letter; symbols of the paper stay as they are.
 pub fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {

@@ -1,4 +1,4 @@
-//! From the root folder of an experiment to its page.
+//! Building the page of an experiment's root folder.
 
 use crate::ReportError;
 use crate::beside::{never_switched, stream_stage};
@@ -30,9 +30,9 @@ pub struct Built {
     pub page: Page,
     /// Its figures.
     pub drawings: Vec<Drawing>,
-    /// The experiment as it was read.
+    /// The experiment that was read.
     pub experiment: Experiment,
-    /// The paper's claims, judged.
+    /// The verdicts on the paper's claims.
     pub judged: Vec<Judged>,
 }
 
@@ -48,7 +48,7 @@ impl Built {
             })
     }
 
-    /// The first table as Markdown, with what its entries are: the whole page in one look.
+    /// The first table as Markdown with its lead, as a summary of the page.
     pub fn first_table(&self) -> String {
         let first = self.tables().next();
         first.map_or_else(String::new, |table| {
@@ -60,7 +60,7 @@ impl Built {
 /// Builds the page of a root folder.
 ///
 /// # Errors
-/// A folder that is no root, a damaged cell, no complete cell at all.
+/// A folder without an experiment, a damaged cell, or no complete cell.
 pub fn build(root: &Path) -> Result<Built, ReportError> {
     let experiment = Experiment::read(root)?;
     let Some(spec) = experiment.table_stage() else {
@@ -195,7 +195,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     })
 }
 
-/// An axis of the page that nothing varies on is a mistake and no empty table.
+/// An axis of the page without any variation is an error, not an empty table.
 fn check_axes(root: &Path, source: &Source) -> Result<(), ReportError> {
     let report = &source.experiment.report;
     let rows = report.rows.iter().map(|axis| ("report.rows", axis));
@@ -220,7 +220,7 @@ fn numbered(name: &str, number: usize) -> String {
     }
 }
 
-/// Metrics that the paper's claims are about.
+/// Metrics of the paper's claims.
 fn claimed(experiment: &Experiment) -> Vec<Metric> {
     let claims = experiment.paper_data.iter().flat_map(|paper| &paper.claim);
     let names = claims.flat_map(|claim| {
@@ -244,7 +244,7 @@ fn lead(experiment: &Experiment, stage: &Stage, estimates: &Estimates) -> String
     )
 }
 
-/// What to know of targets that are recordings.
+/// Notes about recorded targets.
 fn recorded(stage: &Stage, metrics: &[Metric]) -> Vec<String> {
     let cells = stage.cells.iter();
     let targets: BTreeMap<_, _> = cells.flat_map(|cell| &cell.manifest.recorded).collect();
@@ -325,7 +325,7 @@ fn warnings(
     warnings
 }
 
-/// Tables of the page, then figures, then what describes streams and gaps.
+/// Tables of the page, then figures, then the description of streams and gaps.
 fn sections(
     tables: Vec<Table>,
     figures: &[(String, Figure)],
@@ -352,7 +352,7 @@ fn sections(
         .collect()
 }
 
-/// What a figure is, by the stem of its files.
+/// Heading of a figure, by the stem of its files.
 fn heading(id: &str) -> &'static str {
     match id.split('-').next().unwrap_or(id) {
         "curves" => "Over the stream",
@@ -367,7 +367,7 @@ fn heading(id: &str) -> &'static str {
     }
 }
 
-/// An SVG as a part of an HTML page, which knows the names of its elements.
+/// An SVG for inclusion in an HTML page, which knows the names of its elements.
 fn inline(svg: &str) -> String {
     svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
 }

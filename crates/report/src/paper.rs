@@ -1,4 +1,4 @@
-//! The paper's numbers as data: one TOML file a table.
+//! The paper's numbers as data, one TOML file per table.
 
 use crate::ReportError;
 use results::{Metric, StepLatency};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The paper's Table 1, of which the price of a round is taken.
+/// The paper's Table 1, from which the cost of a round is derived.
 const TABLE_1: (&str, &str) = (
     "experiments/paper/table1.toml",
     include_str!("../../../experiments/paper/table1.toml"),
@@ -19,21 +19,21 @@ pub type Where = BTreeMap<String, String>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperData {
-    /// Where they stand: `Table 1`.
+    /// Name of the table or figure: `Table 1`.
     pub source: String,
-    /// What a reader has to know of them.
+    /// Note for the reader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Our axis values and arms in the paper's words.
+    /// The paper's words for our axis values and arms.
     #[serde(default)]
     pub names: BTreeMap<String, String>,
-    /// Quantities that are no metric of ours, with their meaning and unit.
+    /// Quantities that are not among our metrics, with their meaning and unit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra: BTreeMap<String, String>,
     /// The numbers.
     #[serde(default)]
     pub value: Vec<PaperValue>,
-    /// What the paper says about them.
+    /// The paper's statements about them.
     #[serde(default)]
     pub claim: Vec<Claim>,
 }
@@ -41,7 +41,7 @@ pub struct PaperData {
 /// The numbers of one cell of the paper's table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PaperValue {
-    /// Which cell.
+    /// Coordinates of the cell.
     #[serde(rename = "where", default)]
     pub at: Where,
     /// Metric (or one of [`PaperData::extra`]) and value.
@@ -49,19 +49,19 @@ pub struct PaperValue {
     pub numbers: BTreeMap<String, f64>,
 }
 
-/// A sentence of the paper that our numbers can hold against.
+/// A statement of the paper that our numbers can support or contradict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim in our words.
     pub text: String,
-    /// Where it applies; everywhere by default.
+    /// Coordinates for which it is made; everywhere by default.
     #[serde(rename = "where", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at: Where,
-    /// One thing has more of a metric than another.
+    /// Statement that one side has more of a metric than the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Order>,
-    /// A metric grows along an axis.
+    /// Statement that a metric grows along an axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trend: Option<Trend>,
 }
@@ -90,17 +90,17 @@ pub struct Trend {
     /// Axis of the values.
     #[serde(default = "arm")]
     pub axis: String,
-    /// Values from least to most.
+    /// Values in ascending order of the metric.
     pub values: Vec<String>,
 }
 
-/// Whether two values of an axis are one: `1` and `1.0` are.
+/// True if two values of an axis are equal, such as `1` and `1.0`.
 fn same(a: &str, b: &str) -> bool {
     let numbers = || a.parse::<f64>().ok().zip(b.parse::<f64>().ok());
     a == b || numbers().is_some_and(|(a, b)| a == b)
 }
 
-/// A place under each of our `own` names, at least one, where it has `name`.
+/// The place, once with each of our names `own` in place of `name`.
 fn places(at: &Where, name: &str, own: &[&str]) -> Vec<Where> {
     if !at.values().any(|value| value == name) {
         return vec![at.clone()];
@@ -124,27 +124,28 @@ fn arm() -> String {
 /// Reads a file of the paper's numbers.
 ///
 /// # Errors
-/// [`ReportError::Io`], [`ReportError::Paper`] with file, key and what is wrong with it.
+/// [`ReportError::Io`], [`ReportError::Paper`] with file, key and reason.
 pub fn load(path: &Path) -> Result<PaperData, ReportError> {
     let text = std::fs::read_to_string(path).map_err(|source| ReportError::io(path, source))?;
     parse(path, &text)
 }
 
-/// Draft tokens of a round in the paper's Table 1.
+/// Draft length k of the paper's Table 1.
 const K: f64 = 4.0;
 
-/// Steps of the target that a round of the paper's Table 1 costs beside its own step and the drafter's: an
-/// arm without merging says 1 + 4 acceptance tokens a round, so that its rounds cost that over its
-/// speedup; what the steps of Table 8 leave of it, mean over cells.
+/// Overhead of a round in the paper's Table 1, in target steps, beyond the target's own step and
+/// the drafter's. An arm without merging has 1 + 4 acceptance tokens per round, so that the cost of
+/// a round is that over its speedup; the overhead is the part that the steps of Table 8 do not
+/// explain, mean over cells.
 ///
 /// # Errors
-/// A file of the paper's numbers that says nothing of the kind.
+/// A file of the paper's numbers without the required entries.
 pub fn implied_overhead() -> Result<f64, ReportError> {
     let price = implied_price()?;
     Ok(price - 1.0 - K * StepLatency::paper().ratio())
 }
 
-/// Steps of the target that a round of the paper's Table 1 costs.
+/// Cost of a round in the paper's Table 1, in target steps.
 ///
 /// # Errors
 /// As [`implied_overhead`].
@@ -186,7 +187,7 @@ fn parse(path: &Path, text: &str) -> Result<PaperData, ReportError> {
 }
 
 impl PaperData {
-    /// The key that is wrong and why.
+    /// The wrong key with the reason.
     fn check(&self) -> Result<(), (String, String)> {
         let metric = |key: String, name: &str| match Metric::parse(name) {
             Some(_) => Ok(()),
@@ -221,11 +222,11 @@ impl PaperData {
         Ok(())
     }
 
-    /// The same data for an experiment with other names: `names` are its own, each with the one that
-    /// stands here. What several of them stand for is said of each.
+    /// The same data for an experiment with other names: `names` maps its own names to those in
+    /// this data. Several own names may stand for the same name.
     ///
     /// # Errors
-    /// A name that does not stand here.
+    /// A name that is not in this data.
     pub fn renamed(mut self, names: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (own, name) in names {
@@ -268,9 +269,9 @@ impl PaperData {
         Ok(self)
     }
 
-    /// The paper's value of a metric in a table cell: of the entries whose `where` agrees with the
-    /// cell everywhere, the one that says most. Speeds without a clock stand beside the paper's, which
-    /// has no others.
+    /// The paper's value of a metric in a table cell: of the entries that agree with the cell in
+    /// all their coordinates, the one with the most. Counted and modelled speedups are compared
+    /// with the paper's speedup, which has no others.
     pub fn value(&self, at: &Where, metric: Metric) -> Option<f64> {
         let name = match metric {
             Metric::CountedSpeedup | Metric::ModelledSpeedup | Metric::ImpliedSpeedup => {
@@ -290,7 +291,7 @@ impl PaperData {
         best.numbers.get(name).copied()
     }
 
-    /// An axis value in the paper's words, ours where it has none.
+    /// The paper's word for an axis value; ours if it has none.
     pub fn name<'a>(&'a self, value: &'a str) -> &'a str {
         self.names.get(value).map_or(value, String::as_str)
     }
@@ -348,7 +349,8 @@ mod tests {
         assert!((price - 1.466).abs() < 5e-4, "{price}");
         let overhead = implied_overhead().unwrap();
         assert!((overhead - 0.181).abs() < 5e-4, "{overhead}");
-        // Table 5 has the same arms with three draft tokens: its rounds cost what ours would.
+        // Table 5 has the same arms with three draft tokens: its rounds have the cost that this
+        // derivation gives.
         let table = load(Path::new(concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../experiments/paper/table5.toml"

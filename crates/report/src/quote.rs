@@ -1,6 +1,6 @@
-//! Tables of published runs inside other pages: a reader's page quotes them, and nobody types them.
+//! Tables of published runs inside other pages: quotations are generated, not typed.
 //!
-//! A Markdown page says what it quotes in a comment, and the table stands behind it:
+//! A Markdown page requests a table in a comment, and the table follows it:
 //!
 //! ```text
 //! <!-- quote: ../results/real-table1; acceptance; arm = L_DM | L_DM+L_N-gram; columns = arm | gsm8k -->
@@ -8,13 +8,13 @@
 //! <!-- end -->
 //! ```
 //!
-//! The path is relative to the page. Of a results folder the second part is a table's id, the
-//! first table where it is left out. Of a Markdown file it is the heading above the table. Further
-//! parts keep rows by the entries of a column, and `columns` keeps columns.
+//! The path is relative to the page. For a results folder the second part is the id of a table, or
+//! the first table if it is left out. For a Markdown file it is the heading above the table.
+//! Further parts select rows by the entries of a column, and `columns` selects columns.
 //!
-//! `<!-- verdicts: FOLDER | FOLDER -->` counts in how many groups of rows each claim of the paper
-//! holds, a column for each folder; the ratio of the means over all of them stands before it, with its
-//! interval. Rows and columns are kept by further parts, too.
+//! `<!-- verdicts: FOLDER | FOLDER -->` counts the groups of rows in which each claim of the paper
+//! holds, in a column for each folder. In front of it stands the ratio of the means over all
+//! groups, with its interval. Further parts select rows and columns as above.
 
 use crate::ReportError;
 use crate::model::{Entry, Head, Table};
@@ -27,10 +27,11 @@ use std::path::{Path, PathBuf};
 
 const END: &str = "<!-- end -->";
 
-/// A Markdown page with every table that it quotes made anew.
+/// A Markdown page with all its quoted tables regenerated.
 ///
 /// # Errors
-/// A page or folder that cannot be read, a quotation of what is not there, one without an end.
+/// A page or folder that cannot be read, a quotation of a missing table, a quotation without an
+/// end.
 pub fn quoted(path: &Path) -> Result<String, ReportError> {
     let page = std::fs::read_to_string(path).map_err(|source| ReportError::io(path, source))?;
     let base = path.parent().unwrap_or(Path::new(""));
@@ -61,12 +62,12 @@ pub fn quoted(path: &Path) -> Result<String, ReportError> {
     Ok(text)
 }
 
-/// Whether a page quotes anything.
+/// True if a page has quotations.
 pub fn quotes(page: &str) -> bool {
     page.lines().any(|line| Quote::parse(line).is_some())
 }
 
-/// What a comment asks for.
+/// The request in a comment.
 #[derive(Debug, PartialEq, Eq)]
 enum Quote<'a> {
     Table {
@@ -114,7 +115,7 @@ impl<'a> Quote<'a> {
         })
     }
 
-    /// The table, or what is wrong with the quotation.
+    /// The table, or the fault of the quotation.
     fn table(&self, sources: &mut Sources) -> Result<Result<Table, String>, ReportError> {
         match self {
             Self::Table {
@@ -136,7 +137,7 @@ impl<'a> Quote<'a> {
     }
 }
 
-/// What pages quote from, read once.
+/// The sources of quotations, each read once.
 struct Sources {
     base: PathBuf,
     built: BTreeMap<String, Built>,
@@ -197,7 +198,7 @@ fn chosen<'a>(tables: &'a [Table], from: &str, name: Option<&str>) -> Result<&'a
     })
 }
 
-/// The rows and columns asked for.
+/// The selected rows and columns.
 fn kept(table: &Table, filters: &[(&str, Vec<&str>)]) -> Result<Table, String> {
     let place = |table: &Table, column: &str| {
         let found = table.head.iter().position(|head| head.title == column);
@@ -236,7 +237,7 @@ fn picked<T: Clone>(all: &[T], places: &[usize]) -> Vec<T> {
     found.cloned().collect()
 }
 
-/// The tables of a Markdown file by the headings above them, all entries as words.
+/// The tables of a Markdown file with the headings above them; all entries are text.
 fn in_markdown(page: &str) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     let mut heading = String::new();
@@ -259,7 +260,7 @@ fn in_markdown(page: &str) -> Vec<Table> {
                 head: entries.iter().map(|title| Head::words(title)).collect(),
                 rows: Vec::new(),
             }),
-            // The line below the heads says how columns are aligned.
+            // The line below the heads gives the alignment of columns.
             Some(table) if entries.iter().all(|rule| is_rule(rule)) => {
                 for (head, rule) in table.head.iter_mut().zip(&entries) {
                     head.numeric = rule.ends_with(':');
@@ -278,7 +279,7 @@ fn is_rule(entry: &str) -> bool {
     entry.contains("--") && entry.chars().all(|c| matches!(c, '-' | ':'))
 }
 
-/// In how many groups of each folder each claim holds.
+/// Number of groups of each folder in which each claim holds.
 fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
     let mut claims: Vec<(&str, &str)> = Vec::new();
     for judged in folders.iter().flat_map(|(_, judged)| judged) {
@@ -316,7 +317,7 @@ fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
     })
 }
 
-/// The ratio of the means over all groups, then in how many of them the claim holds.
+/// The ratio of the means over all groups, then the number of groups in which the claim holds.
 fn counted(all: &[&Judged]) -> String {
     let (mut holds, mut fails, mut level, mut open, mut groups) = (0, 0, 0, 0, 0);
     for judged in all.iter().filter(|judged| judged.group.is_some()) {
@@ -377,7 +378,7 @@ mod tests {
         let page = quoted(&path).unwrap();
         let table = "| task | looping |\n|:-----|--------:|\n| y    |      2% |\n";
         assert_eq!(page, format!("before\n{marker}\n{table}{END}\nafter\n"));
-        // Quoting once more changes nothing.
+        // A second pass changes nothing.
         std::fs::write(&path, &page).unwrap();
         assert_eq!(quoted(&path).unwrap(), page);
         assert!(quotes(&page) && !quotes("| a |\n"));

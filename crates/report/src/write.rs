@@ -1,4 +1,4 @@
-//! A page's files: written, or compared with those that are there.
+//! Writing a page's files, or comparing them with those that exist.
 
 use crate::page::{Built, build};
 use crate::{ReportError, render};
@@ -13,30 +13,31 @@ pub const REPORT_DIR: &str = "report";
 /// Endings of the files that a page may have; files with others are left alone.
 const ENDINGS: [&str; 6] = ["md", "csv", "tex", "html", "svg", "png"];
 
-/// What a report found.
+/// Result of writing a report.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReportSummary {
     /// The first table as Markdown, for the terminal.
     pub markdown: String,
-    /// What has to be known before any number is read.
+    /// Warnings for the reader, shown before any number.
     pub warnings: Vec<String>,
     /// Files written.
     pub files: Vec<PathBuf>,
 }
 
-/// A file of a page that is not what its rows give.
+/// A file of a page that differs from the one that its rows give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// Description of the difference.
     pub what: String,
 }
 
-/// Writes `report/` of a root folder; files of an earlier page that this one lacks are removed.
+/// Writes `report/` of a root folder; files of an earlier page that this one does not have are
+/// removed.
 ///
 /// # Errors
-/// A folder that is no root, a damaged cell, no complete cell, a file that cannot be written.
+/// A folder without an experiment, a damaged cell, no complete cell, a file that cannot be written.
 pub fn write_report(root: &Path) -> Result<ReportSummary, ReportError> {
     let built = build(root)?;
     let files = render(&built)?;
@@ -59,10 +60,10 @@ pub fn write_report(root: &Path) -> Result<ReportSummary, ReportError> {
     })
 }
 
-/// Makes the page anew and compares it with the files in `report/`, byte for byte.
+/// Regenerates the page and compares it with the files in `report/`, byte for byte.
 ///
 /// # Errors
-/// As [`write_report`]; differences are no errors.
+/// As [`write_report`]; a difference is not an error.
 pub fn compare(root: &Path) -> Result<Vec<Difference>, ReportError> {
     let files = render(&build(root)?)?;
     let dir = root.join(REPORT_DIR);
@@ -128,7 +129,7 @@ fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
     Ok(files)
 }
 
-/// Names of the files in `dir` that a page may have made.
+/// Names of the files in `dir` that may belong to a page.
 fn present(dir: &Path) -> Result<BTreeSet<String>, ReportError> {
     let failed = |source| ReportError::io(dir, source);
     let mut names = BTreeSet::new();
@@ -146,7 +147,7 @@ fn present(dir: &Path) -> Result<BTreeSet<String>, ReportError> {
     Ok(names)
 }
 
-/// Where two files part: the line of a text.
+/// Description of the first difference of two files: the line of a text.
 fn first_difference(found: &[u8], made: &[u8]) -> String {
     let (Ok(found), Ok(made)) = (std::str::from_utf8(found), std::str::from_utf8(made)) else {
         return "differs".to_owned();

@@ -1,4 +1,4 @@
-//! Pages and figures to look at.
+//! Pages and figures for inspection.
 
 #[path = "../../results/tests/support/mod.rs"]
 mod support;
@@ -6,7 +6,7 @@ mod support;
 use report::write_report;
 use support::Experiment;
 
-/// Writes pages where they can be looked at: `cargo test -p report --test figures -- --ignored`.
+/// Writes pages for inspection: `cargo test -p report --test figures -- --ignored`.
 #[test]
 #[ignore = "for looking at the pages"]
 fn pages_to_look_at() {

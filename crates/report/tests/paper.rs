@@ -20,7 +20,7 @@ fn every_file_loads_and_names_its_source() {
         let (source, stem) = (plain(&data.source), plain(stem));
         assert!(source.starts_with(&stem), "{stem}: {source}");
         assert!(!data.value.is_empty() || !data.claim.is_empty(), "{stem}");
-        // What is embedded into experiment.json reads back the same.
+        // The form that is embedded into experiment.json reads back the same.
         let json = serde_json::to_value(&data).unwrap();
         let again: report::PaperData = serde_json::from_value(json).unwrap();
         assert_eq!(again, data);

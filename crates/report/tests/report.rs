@@ -1,4 +1,4 @@
-//! Pages of synthetic experiments: every format, what is missing, what is wrong.
+//! Pages of synthetic experiments: every format, missing cells, errors.
 
 #[path = "../../results/tests/support/mod.rs"]
 mod support;
@@ -27,7 +27,7 @@ fn table(root: &Path, id: &str) -> Table {
     tables.find(|table| table.id == id).unwrap()
 }
 
-/// The words and numbers of a row.
+/// The texts and numbers of a row.
 fn words(row: &[Entry]) -> Vec<String> {
     let word = |entry: &Entry| match entry {
         Entry::Text { text } => text.clone(),
@@ -72,7 +72,7 @@ fn every_format_of_table_1() {
     assert!(summary.markdown.starts_with("| target | arm"));
     assert_eq!(summary.warnings, [] as [String; 0]);
     let names = ["curves", "losses", "cache", "hits", "frequencies"];
-    // A page in four formats, figures in two, and a file of LaTeX for every table and figure.
+    // A page in four formats, figures in two, and a LaTeX file for every table and figure.
     let of_latex = |path: &&PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
         name.starts_with("table-") || name.starts_with("figure-")
@@ -133,7 +133,7 @@ fn the_same_rows_give_the_same_bytes() {
     write_report(root.path()).unwrap();
     assert_eq!(compare(root.path()).unwrap(), []);
 
-    // Published rows make the same page, though stages that were not timed lose their times.
+    // Published rows give the same page, although stages that were not timed lose their times.
     let goal = tempfile::tempdir().unwrap();
     let to = goal.path().join("table1");
     results::publish(root.path(), &to, true).unwrap();
@@ -248,7 +248,7 @@ fn claims_are_judged_by_paired_intervals() {
             .ends_with(", two seeds")
     );
 
-    // What is smaller than the smallest effect that counts is none; one seed is said.
+    // An effect smaller than the smallest one that counts is none; a single seed is noted.
     let mut experiment = small();
     experiment.seeds.truncate(1);
     experiment.report["smallest_effect"] = json!(0.999);
@@ -266,7 +266,7 @@ fn claims_are_judged_by_paired_intervals() {
     );
 }
 
-/// Of a run without times, a claim of speed is unmeasured in every group, which is said once.
+/// In a run without times, a claim about speed is unmeasured in every group and has one row.
 #[test]
 fn what_is_measured_nowhere_is_said_once() {
     let root = tempfile::tempdir().unwrap();
@@ -297,7 +297,8 @@ fn the_mean_is_that_of_the_tasks_and_ratios_are_paired() {
     let ratio = value(&ratios.rows[0][3]);
     let hybrid = value(&acceptance.rows[4][2]);
     assert!((ratio.value - hybrid.value / row[0].value).abs() < 1e-12);
-    // Both arms were drawn the same noise, so the paired interval is narrower than either arm's.
+    // Both arms were resampled with the same noise, so the paired interval is narrower than either
+    // arm's.
     let width = |number: &report::model::Number| {
         let (low, high) = number.bounds.unwrap();
         (high - low) / number.value
@@ -365,7 +366,7 @@ fn a_drift_is_compared_with_streams_that_never_switched() {
     assert_eq!(recovery.head.last().unwrap().title, "plateau alone");
     let alone = recovery.rows.iter().map(|row| words(row).pop().unwrap());
     let alone: Vec<String> = alone.collect();
-    // The third segment has other prompts than the single stream, whose target it is not.
+    // The third segment has other prompts than the single stream, which is of another target.
     assert!(
         alone[..2].iter().all(|word| word.starts_with("0.")),
         "{alone:?}"
@@ -405,11 +406,11 @@ fn sweeps_have_their_best_value_and_its_border() {
     assert_eq!(ratio[0], "best L_DM / autoregressive");
     let number = |word: &str| word.split(['x', ' ']).next().unwrap().to_owned();
     assert_eq!(number(&ratio[2]), number(&best[4]));
-    // Drafts shorter than one token are plain decoding, which is there and slower.
+    // Drafts shorter than one token are plain decoding, which is present and slower.
     assert_eq!(best[3], "decode.k = 1");
     assert_eq!(best[6], "");
 
-    // The swept key as an axis of the page: arms stand under the name that was swept.
+    // The swept key as an axis of the page: variants have the name of the swept arm.
     experiment.report["columns"] = json!("decode.k");
     experiment.report["rows"] = json!(["task", "arm"]);
     let text = experiment.json().to_string();
@@ -439,9 +440,9 @@ fn a_picture_of_speed_names_the_arm_that_the_page_is_about() {
         });
         figures.find(|figure| figure.id == id).unwrap().message
     };
-    // Without a word on it, the paper's method.
+    // By default, the paper's method.
     assert!(title("speed").starts_with("Speed of L_DM + L_N-gram over"));
-    // Else the arm that the page divides by another.
+    // Otherwise the arm that the page divides by another one.
     experiment.report["ratios"] = json!([["L_DM", "SpD_DM"], ["L_DM+L_N-gram", "L_DM"]]);
     let text = experiment.json().to_string();
     std::fs::write(root.path().join("experiment.json"), text).unwrap();

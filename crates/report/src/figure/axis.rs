@@ -1,6 +1,6 @@
 //! Ranges and ticks.
 
-/// A numeric axis: range and ticks, the range ending on ticks.
+/// A numeric axis: its range, which ends on ticks, and its ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
     /// Smallest value shown.

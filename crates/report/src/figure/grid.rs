@@ -5,14 +5,14 @@ use super::frame::draw_row;
 use super::scene::{Anchor, Color, Item, Scene, label_width, wrap, wrap_bold};
 use super::style::{ArmStyle, BODY, INK, MUTED, SMALL, TITLE};
 
-/// One line of a panel, broken where its pieces end.
+/// A line of a panel, interrupted between its pieces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// How it is drawn.
+    /// Style of the line.
     pub style: ArmStyle,
     /// Pieces of (x, y) in data units.
     pub pieces: Vec<Vec<(f64, f64)>>,
-    /// Pieces of (x, low, high) drawn as a translucent band behind the lines.
+    /// Pieces of (x, low, high), drawn as a translucent band under the lines.
     pub bands: Vec<Vec<(f64, f64, f64)>>,
 }
 
@@ -27,12 +27,12 @@ pub struct Shade {
     pub label: String,
 }
 
-/// A horizontal line at a value that is not measured here: the paper's, a threshold.
+/// A horizontal line at a value that is not measured here: the paper's, or a threshold.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
     /// Value in data units.
     pub y: f64,
-    /// Horizontal extent in data units; all of the panel without one.
+    /// Horizontal extent in data units; `None` for the whole panel.
     pub x: Option<(f64, f64)>,
     /// Colour.
     pub color: Color,
@@ -40,7 +40,7 @@ pub struct Level {
     pub dash: (f64, f64),
 }
 
-/// A point worth pointing at.
+/// A marked point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mark {
     /// Horizontal position in data units.
@@ -58,13 +58,13 @@ pub struct Panel {
     pub title: Option<String>,
     /// Horizontal range in data units.
     pub x: (f64, f64),
-    /// Lines, front to back.
+    /// Lines, the first one on top.
     pub lines: Vec<Line>,
     /// Shaded stretches; their labels replace the title.
     pub shades: Vec<Shade>,
     /// Marked points.
     pub marks: Vec<Mark>,
-    /// Horizontal lines behind the others.
+    /// Horizontal lines, below the others.
     pub levels: Vec<Level>,
     /// Words in place of numbers on the horizontal axis, with their positions.
     pub words: Vec<(f64, String)>,
@@ -75,9 +75,9 @@ pub struct Panel {
 pub struct PanelRow {
     /// Label of the vertical axis, with its unit.
     pub y_label: String,
-    /// Whether the axis starts at zero.
+    /// True if the axis starts at zero.
     pub from_zero: bool,
-    /// Whether the axis is logarithmic.
+    /// True if the axis is logarithmic.
     pub log: bool,
     /// A reference value, drawn as a line in [`reference_style`].
     pub reference: Option<f64>,
@@ -105,16 +105,16 @@ pub struct Figure {
     pub rows: Vec<PanelRow>,
     /// Label of the horizontal axes.
     pub x_label: String,
-    /// Whether the horizontal axes are logarithmic.
+    /// True if the horizontal axes are logarithmic.
     pub log_x: bool,
     /// Paragraphs below the panels.
     pub caption: Vec<String>,
 }
 
 const MARGIN: f64 = 24.0;
-/// Room for the labels of a vertical axis.
+/// Space for the labels of a vertical axis, in logical pixels.
 pub const Y_AXIS: f64 = 66.0;
-/// Room between panels.
+/// Space between panels, in logical pixels.
 pub const COLUMN_GAP: f64 = 28.0;
 const PANEL_TITLE: f64 = 24.0;
 const NO_TITLE: f64 = 4.0;
@@ -181,7 +181,8 @@ impl Figure {
         scene
     }
 
-    /// The vertical axis of a row. Rows of one quantity share it, so that all its panels can be compared.
+    /// The vertical axis of a row. Rows of the same quantity share it, so that all its panels can
+    /// be compared.
     fn y_axis(&self, row: &PanelRow) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let alike = self
@@ -226,7 +227,7 @@ impl Figure {
     }
 }
 
-/// How [`PanelRow::reference`] is drawn.
+/// Style of [`PanelRow::reference`].
 pub fn reference_style() -> ArmStyle {
     ArmStyle {
         color: MUTED,
@@ -242,7 +243,7 @@ impl PanelRow {
         })
     }
 
-    /// Smallest and largest value of its lines, bands and reference.
+    /// Minimum and maximum of its lines, bands and reference.
     fn extent(&self) -> (f64, f64) {
         let lines = || self.panels.iter().flat_map(|panel| &panel.lines);
         let points = lines().flat_map(|line| line.pieces.iter().flatten().map(|point| point.1));

@@ -1,9 +1,8 @@
-//! Drawing: a display list (`scene`), small multiples laid out on it ([`Figure`]), and its two
+//! Drawing: a display list (`scene`), a layout of small multiples on it ([`Figure`]), and two
 //! renderings.
 //!
-//! Layout is computed once, in logical pixels and with the metrics of the embedded DejaVu Sans; SVG
-//! and PNG show the same list, so a layout that is free of overlaps in one is free of them in the
-//! other.
+//! The layout is computed once, in logical pixels and with the metrics of the embedded DejaVu Sans.
+//! SVG and PNG show the same list, so that a layout without overlaps in one has none in the other.
 
 mod axis;
 mod dash;

@@ -1,14 +1,15 @@
-//! PNG with a palette: figures have few colours, and a palette makes them a third of the size.
+//! PNG with a palette: figures have few colours, and with a palette their files are a third of the
+//! size.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Colours of a palette at most.
+/// Maximum number of colours of a palette.
 const COLORS: usize = 256;
 
 /// Encodes RGB pixels.
 ///
 /// # Errors
-/// What the encoder says.
+/// Errors of the encoder.
 pub fn encode(pixels: &[u8], (width, height): (usize, usize)) -> Result<Vec<u8>, String> {
     let (palette, indices) = quantize(pixels);
     let mut bytes = Vec::new();
@@ -16,7 +17,7 @@ pub fn encode(pixels: &[u8], (width, height): (usize, usize)) -> Result<Vec<u8>,
     encoder.set_color(png::ColorType::Indexed);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_compression(png::Compression::High);
-    // Neighbouring indices are not neighbouring colours, so that filters only do harm.
+    // Neighbouring indices are not neighbouring colours, so that filters increase the size.
     encoder.set_filter(png::Filter::NoFilter);
     encoder.set_palette(palette);
     let mut writer = encoder.write_header().map_err(|error| error.to_string())?;

@@ -18,13 +18,14 @@ use std::sync::Once;
 /// has nearly the same widths.
 const FONT: &str = "DejaVu Sans, Verdana, sans-serif";
 
-/// Scene units per SVG unit: plotters draws at integer positions, so the view box is finer than the page.
+/// Scene units per SVG unit. plotters draws at integer positions, so the view box is finer than the
+/// page.
 const SVG_SCALE: f64 = 8.0;
 
 /// Pixels of a published PNG per logical pixel.
 const PNG_SCALE: usize = 2;
 
-/// Samples per pixel and direction: plotters fills polygons without smoothing their edges.
+/// Samples per pixel and direction, since plotters fills polygons without antialiasing.
 const SAMPLES: usize = 3;
 
 /// Line height over em of DejaVu Sans: plotters' bitmap font sizes name the line height.
@@ -33,10 +34,10 @@ const LINE_HEIGHT: f64 = 1.164_062_5;
 /// SVG font sizes are plotters' sizes divided by this.
 const SVG_FONT: f64 = 1.24;
 
-/// A figure as vector graphics, and as a bitmap when asked for.
+/// A figure as vector graphics, and as a bitmap on request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drawing {
-    /// Stem of its files.
+    /// Stem of the names of its files.
     pub name: String,
     /// Vector graphics.
     pub svg: String,
@@ -56,7 +57,7 @@ impl Drawing {
         })
     }
 
-    /// The bitmap, of twice the logical size.
+    /// The bitmap, at twice the logical size.
     ///
     /// # Errors
     /// [`ReportError::Drawing`] naming the figure.
@@ -81,10 +82,10 @@ fn register_fonts() {
     });
 }
 
-/// Width of a text in logical pixels, subscripts not considered.
+/// Width of a text in logical pixels, without regard to subscripts.
 pub fn text_width(text: &str, size: f64, bold: bool) -> f64 {
     register_fonts();
-    // Measured large, since the library rounds to whole pixels.
+    // Measured at a large size, since the library rounds to whole pixels.
     const MEASURED: f64 = 200.0;
     let font = font(MEASURED * LINE_HEIGHT, bold);
     let (width, _) = font.box_size(text).unwrap_or((0, 0));
@@ -266,7 +267,8 @@ impl<B: DrawingBackend> Painter<'_, B> {
 
     fn text(&self, text: &Text) -> Result<(), String> {
         let em = text.size * self.scale;
-        // The size plotters wants for this em, and where it puts the baseline below the top of the text.
+        // Size that plotters needs for this em, and offset of the baseline from the top of the
+        // text.
         let (size, ascent) = if self.vector {
             (em * SVG_FONT, 0.76 * em)
         } else {

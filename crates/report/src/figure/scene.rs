@@ -6,7 +6,7 @@ use super::render::text_width;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Color(pub u8, pub u8, pub u8);
 
-/// Which point of a text its position names, horizontally.
+/// Horizontal anchor of a text at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
     /// The left end.
@@ -32,9 +32,9 @@ pub struct Text {
     pub bold: bool,
     /// Colour.
     pub color: Color,
-    /// Which point `x` (or `y` when vertical) names.
+    /// Anchor at `x` (or at `y` if vertical).
     pub anchor: Anchor,
-    /// Reads from bottom to top.
+    /// True if it reads from bottom to top.
     pub vertical: bool,
 }
 
@@ -76,11 +76,11 @@ pub struct Scene {
     pub width: f64,
     /// Height in logical pixels.
     pub height: f64,
-    /// What to draw, back to front.
+    /// Items in drawing order.
     pub items: Vec<Item>,
 }
 
-/// Share of the em a subscript has.
+/// Size of a subscript, relative to the em.
 const SUBSCRIPT: f64 = 0.74;
 
 impl Scene {
@@ -128,7 +128,7 @@ impl Scene {
         }
     }
 
-    /// Adds a text with subscripts, `L_DM` becoming L with a lowered DM, and returns its width.
+    /// Adds a text with subscripts (`L_DM` becomes L with a lowered DM), and returns its width.
     pub fn label(&mut self, at: (f64, f64), text: &str, size: f64, color: Color) -> f64 {
         self.symbols(at, text, (size, false), color)
     }
@@ -152,7 +152,7 @@ impl Scene {
             } else {
                 (size, 0.0)
             };
-            // SVG viewers drop leading spaces, so they become part of the position.
+            // SVG viewers drop leading spaces, so these are added to the position.
             let visible = piece.trim_start();
             let wide = text_width(&piece, size, bold);
             if !visible.is_empty() {
@@ -174,7 +174,7 @@ impl Scene {
     }
 }
 
-/// Width of what [`Scene::label`] draws.
+/// Width of the output of [`Scene::label`].
 pub fn label_width(text: &str, size: f64) -> f64 {
     symbols_width(text, size, false)
 }
@@ -189,11 +189,11 @@ fn symbols_width(text: &str, size: f64, bold: bool) -> f64 {
         .sum()
 }
 
-/// Symbols of the paper that carry a subscript; an underscore anywhere else is an underscore.
+/// Symbols of the paper with a subscript; other underscores stay.
 const SYMBOLS: [&str; 3] = ["L_", "SpD_", "N-gram_"];
 
-/// Splits a text into (piece, is subscript): what follows the underscore of a symbol is lowered up to the end of the
-/// name.
+/// Splits a text into (piece, is subscript): the part after the underscore of a symbol, up to the
+/// end of the name, is a subscript.
 fn pieces(text: &str) -> Vec<(String, bool)> {
     let mut pieces: Vec<(String, bool)> = Vec::new();
     let mut plain = String::new();
@@ -219,7 +219,7 @@ fn pieces(text: &str) -> Vec<(String, bool)> {
     pieces
 }
 
-/// Breaks a text into lines no wider than `width`, at spaces.
+/// Breaks a text at spaces into lines of at most `width`.
 pub fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
     wrap_by(text, width, |line| label_width(line, size))
 }

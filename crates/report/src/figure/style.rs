@@ -22,7 +22,7 @@ pub const BODY: f64 = 12.5;
 /// Font size of ticks, subtitles and captions.
 pub const SMALL: f64 = 11.0;
 
-/// How an arm is drawn, the same in every figure.
+/// Style of an arm, the same in every figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArmStyle {
     /// Line colour.
@@ -33,8 +33,8 @@ pub struct ArmStyle {
     pub dash: Option<(f64, f64)>,
 }
 
-/// Colours of the arms that have none of their own: what the named arms leave of Okabe and Ito's
-/// palette (without yellow, which vanishes on white), then of Tol's muted one; both stay
+/// Colours of the other arms: those of Okabe and Ito's palette that the named arms do not use
+/// (without yellow, which is invisible on white), then those of Tol's muted palette; both are
 /// distinguishable with colour-blindness.
 const OTHERS: [Color; 8] = [
     Color(0xCC, 0x79, 0xA7),
@@ -46,10 +46,10 @@ const OTHERS: [Color; 8] = [
     Color(0x88, 0x22, 0x55),
     Color(0x44, 0xAA, 0x99),
 ];
-/// How those arms are drawn once every colour is taken.
+/// Dashes of the other arms, once every colour is in use.
 const DASHES: [Option<(f64, f64)>; 3] = [None, Some((6.0, 3.0)), Some((2.0, 2.5))];
 
-/// The style of an arm of the paper's Table 1, the same from run to run; `None` for any other name.
+/// The style of an arm of the paper's Table 1, the same in all runs; `None` for another name.
 pub fn own_style(name: &str) -> Option<ArmStyle> {
     let solid = |color, width| ArmStyle {
         color,
@@ -70,7 +70,7 @@ pub fn own_style(name: &str) -> Option<ArmStyle> {
     })
 }
 
-/// The style of the `index`-th (from 0) arm without a style of its own: no two of the first 24 look alike.
+/// The style of the `index`-th (from 0) other arm; the first 24 are all different.
 pub fn other_style(index: usize) -> ArmStyle {
     ArmStyle {
         color: OTHERS[index % OTHERS.len()],

@@ -1,4 +1,4 @@
-//! Size of the n-gram cache and how fast it grows (Figure 9).
+//! Size and growth of the n-gram cache (Figure 9).
 
 use super::{
     Quantity, Series, Stretch, legend, merged, multiples, one_seed, over_stream, push_piece,
@@ -9,10 +9,10 @@ use crate::figure::{Figure, Line};
 use crate::names::readable;
 use crate::streams::Streams;
 
-/// Largest difference of two caches that are drawn as one, as a share.
+/// Maximum relative difference of two caches that are drawn as one.
 const ALIKE: f64 = 0.01;
 
-/// Entries and growth rate of every arm that caches. `None` when none does.
+/// Entries and growth rate of every arm with a cache; `None` if there is none.
 pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     let caches = |arm: &&str| {
         let mut answers = streams.answers(arm);
@@ -61,7 +61,7 @@ pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     Some(over_stream(streams, title, legend(&series), rows, caption))
 }
 
-/// Arms whose lines can be seen beside each other, and for each those that it hides.
+/// Arms whose lines can be distinguished, each with the arms that its line hides.
 fn apart<'a>(streams: &Streams, arms: &[&'a str]) -> (Vec<&'a str>, Vec<(&'a str, Vec<&'a str>)>) {
     let mut kept: Vec<(&str, Vec<&str>)> = Vec::new();
     for &arm in arms {
@@ -99,7 +99,7 @@ fn end(streams: &Streams, arm: &str, segment: u32) -> Option<(f64, f64)> {
     entries(|length| length / 2).zip(entries(|length| length.saturating_sub(1)))
 }
 
-/// The largest cache, and how its growth slowed.
+/// The largest cache, and the slowing of its growth.
 fn largest(streams: &Streams, arms: &[&str]) -> String {
     let mut found: Option<(f64, f64, String)> = None;
     for arm in arms {
@@ -112,7 +112,7 @@ fn largest(streams: &Streams, arms: &[&str]) -> String {
         }
     }
     match found {
-        // In a stream of several segments the cache had entries before the last.
+        // In a stream of several segments the cache had entries before the last one.
         Some((last, half, of)) if last > 0.0 && !streams.continual => format!(
             "The largest cache, {of}, grows to {last:.0} n-grams, {:.0}% of them in the first half{}",
             100.0 * half / last,
@@ -157,7 +157,8 @@ fn line(
     Some(line)
 }
 
-/// The quantity after each prompt of a stretch, from entries and tokens generated so far.
+/// The quantity after each prompt of a stretch, from the numbers of entries and of generated tokens
+/// so far.
 fn values(
     streams: &Streams,
     arm: &str,

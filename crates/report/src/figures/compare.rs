@@ -1,4 +1,5 @@
-//! One arm over another at the end of the stream, for titles that say no more than the rows do.
+//! Comparison of two arms at the end of the stream, for titles that state only what the rows
+//! support.
 
 use super::one_seed;
 use crate::names::{axis, readable, sentence};
@@ -9,12 +10,13 @@ use crate::tables::claims::Verdict;
 use results::bootstrap::{Group, Series};
 use results::{Estimate, Metric};
 
-/// Largest ratio of two arms' mean draft lengths at which their acceptance can be compared.
+/// Maximum ratio of two arms' mean draft lengths at which their acceptance rates can be compared.
 const ALIKE: f64 = 1.15;
 
-/// The arms that a picture of the stream compares, the one that should have more first: those of the first claim of the
-/// paper that are both there, else the paper's method with the direct loss alone, else the first of the page's `ratios` that
-/// are, else the last arm that learns with one that does not.
+/// The arms that a figure of the stream compares, the expected winner first: those of the first
+/// claim of the paper with both arms present, else the paper's method and the direct loss alone,
+/// else the first of the page's `ratios` with both present, else the last learning arm and one that
+/// does not learn.
 pub fn pair<'a>(
     streams: &'a Streams,
     paper: Option<&'a PaperData>,
@@ -35,8 +37,8 @@ pub fn pair<'a>(
     })
 }
 
-/// The metric by which arms of a picture are compared: acceptance where their drafts are equally long, else tokens a round,
-/// which long drafts do not lower.
+/// The metric for comparing the arms of a figure: acceptance rate if their drafts are equally long,
+/// else tokens per round, which long drafts do not lower.
 pub fn comparable(streams: &Streams) -> Metric {
     let drafting = streams.drafting().map(|arm| arm.name.as_str());
     let arms: Vec<&str> = drafting.filter(|arm| !streams.looks_up(arm)).collect();
@@ -53,7 +55,8 @@ pub fn comparable(streams: &Streams) -> Metric {
     }
 }
 
-/// The ratio of two arms in the last quarter of a segment's stream, prompts and seeds drawn.
+/// The ratio of two arms in the last quarter of a segment's stream, with resampled prompts and
+/// seeds.
 fn at_the_end(
     streams: &Streams,
     metric: Metric,
@@ -89,7 +92,8 @@ fn at_the_end(
     above.over(&below)
 }
 
-/// The comparison in words: the ratio and its interval for one stream, for several how many of them say what.
+/// The comparison in words: for one stream the ratio and its interval, for several the numbers of
+/// streams by result.
 pub fn said(
     streams: &Streams,
     metric: Metric,
@@ -135,7 +139,7 @@ pub fn said(
     (!ratios.is_empty()).then(|| format!("{what}: {}{seed}", words.join(", ")))
 }
 
-/// From where to where an arm went: first and last quarter of the stream, mean over streams.
+/// Values of an arm in the first and the last quarter of the stream, mean over streams.
 pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<(f64, f64)> {
     let mut ends: Vec<(f64, f64)> = Vec::new();
     for segment in &streams.segments {

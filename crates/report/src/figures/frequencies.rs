@@ -1,4 +1,4 @@
-//! How often n-grams are used: a few all the time, most hardly ever (Figure 7).
+//! Frequencies of n-grams: few are used often, most rarely (Figure 7).
 
 use super::MAX_COLUMNS;
 use crate::figure::{Figure, Legend, Line, Panel, PanelRow, other_style};
@@ -7,7 +7,7 @@ use crate::root::Stage;
 use crate::spec::Experiment;
 use crate::tables::merges::by_stream;
 
-/// Uses of n-grams by rank, both axes logarithmic. `None` where no cell wrote its n-grams.
+/// Uses of n-grams by rank, both axes logarithmic; `None` if no cell wrote its n-grams.
 pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figure> {
     let mut panels = Vec::new();
     let (mut top, mut all, mut longest) = (0u64, 0u64, 1usize);
@@ -56,7 +56,7 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
     })
 }
 
-/// (rank, uses) with ranks that lie evenly on a logarithmic axis.
+/// (rank, uses) at ranks that are evenly spaced on a logarithmic axis.
 fn curve(counts: &[u64]) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut rank = 1usize;

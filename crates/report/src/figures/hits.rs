@@ -1,4 +1,4 @@
-//! How often the n-gram cache helps, and how often its tokens are accepted (Figure 8).
+//! Hit rate of the n-gram cache, and acceptance rate of its tokens (Figure 8).
 
 use super::compare::from_to;
 use super::{
@@ -11,10 +11,10 @@ use crate::names::readable;
 use crate::streams::{METHOD, Streams, over};
 use results::Metric;
 
-/// Smallest share of the most hits an answer that an arm is drawn for.
+/// Minimum share of the maximum hits per answer for which an arm is drawn.
 const FEW: f64 = 0.1;
 
-/// Hits an answer and the acceptance of n-grams over the stream. `None` where no arm proposes any.
+/// Hits per answer and acceptance rate of n-grams over the stream; `None` if no arm proposes any.
 pub fn hits_figure(streams: &Streams) -> Option<Figure> {
     let window = window(&streams.segments);
     let hits = curves(streams, Metric::HitsPerResponse, window);
@@ -62,7 +62,8 @@ pub fn hits_figure(streams: &Streams) -> Option<Figure> {
     Some(over_stream(streams, title, legend(&series), rows, caption))
 }
 
-/// Hits of the paper's method in the first and the last quarter of the streams; of the last arm where it is not there.
+/// Hits of the paper's method, or else of the last arm, in the first and the last quarter of the
+/// streams.
 fn title(streams: &Streams, arms: &[&str]) -> String {
     let method = arms.iter().find(|arm| **arm == METHOD);
     let ends = method.or(arms.last()).and_then(|arm| {

@@ -9,15 +9,15 @@ use crate::streams::Streams;
 use results::UpdateRow;
 use std::collections::BTreeMap;
 
-/// A loss term; `None` where an update had nothing of it.
+/// A loss term; `None` if an update had no positions of it.
 type Term = fn(&UpdateRow) -> Option<f64>;
 
 const DIRECT: Term = |row| (row.dm_positions > 0 && row.loss_dm.is_finite()).then_some(row.loss_dm);
 const NGRAM: Term =
     |row| (row.ngram_tokens > 0 && row.loss_ngram.is_finite()).then_some(row.loss_ngram);
 
-/// Both loss terms of every arm that learnt, each over its own start, since losses have different units. `None` when none
-/// did.
+/// Both loss terms of every learning arm, each divided by its own start, since losses have
+/// different units; `None` if no arm learnt.
 pub fn losses_figure(streams: &Streams) -> Option<Figure> {
     let arms: Vec<&str> = streams
         .drafting()
@@ -57,7 +57,8 @@ pub fn losses_figure(streams: &Streams) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Means of a term over the first update of every seed, and over the last tenth of an arm's updates of a segment.
+/// Means of a term over the first update of every seed, and over the last tenth of an arm's updates
+/// in a segment.
 fn ends(streams: &Streams, arm: &str, segment: u32, term: Term) -> Option<(f64, f64)> {
     let mut values: Vec<(u32, f64)> = streams
         .updates(arm, segment)
@@ -74,7 +75,7 @@ fn ends(streams: &Streams, arm: &str, segment: u32, term: Term) -> Option<(f64, 
     Some((mean(&first), mean(&last)))
 }
 
-/// To which share of its start every term fell, over arms and segments.
+/// The share of its start to which every term fell, over arms and segments.
 fn falls(streams: &Streams, arms: &[&str]) -> String {
     let said = |name: &str, term: Term| {
         let (mut least, mut most) = (f64::INFINITY, 0.0f64);
@@ -109,7 +110,8 @@ fn falls(streams: &Streams, arms: &[&str]) -> String {
     }
 }
 
-/// Trailing averages of a term over its start, mean over seeds at equal update numbers, a piece per segment.
+/// Trailing averages of a term divided by its start, mean over seeds at equal update numbers, one
+/// piece per segment.
 fn line(
     streams: &Streams,
     series: &Series,

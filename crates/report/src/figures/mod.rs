@@ -25,20 +25,21 @@ use crate::figure::{
 use crate::names::readable;
 use crate::streams::{METHOD, Segment, Streams};
 
-/// Panels side by side at most; more segments continue in further rows.
+/// Maximum number of panels per row; more segments continue in further rows.
 const MAX_COLUMNS: usize = 4;
 
-/// Lines in one panel at most; more continue in further rows, evenly.
+/// Maximum number of lines per panel; more continue in further rows, evenly.
 const MAX_LINES: usize = 8;
 
-/// Points of a line at most: more than there are pixels would only grow the file.
+/// Maximum number of points per line: more than there are pixels would only increase the file.
 const MAX_POINTS: usize = 400;
 
-/// A part of the stream with one horizontal axis: everything when it is continual, else one segment.
+/// A part of the stream with one horizontal axis: all of it if it is continual, else one segment.
 struct Stretch {
     title: Option<String>,
     segments: Vec<u32>,
-    /// Words that tell each of them apart from others of its task; nothing where all of the stream is one.
+    /// Words that distinguish each of them from others of its task; empty if the stretch is the
+    /// whole stream.
     variants: Vec<String>,
     prompts: usize,
     shades: Vec<Shade>,
@@ -53,7 +54,7 @@ type ExtrasOf<'a> = Box<dyn Fn(&Series, &Stretch) -> (Vec<Level>, Vec<Mark>) + '
 /// A line of every panel: an arm, or an arm in one of the variants of a task.
 struct Series {
     arm: String,
-    /// Keys that tell its segments apart from others of the same task; every segment where nothing does.
+    /// Keys that distinguish its segments from others of the same task; `None` for every segment.
     variant: Option<String>,
     label: String,
     style: ArmStyle,
@@ -84,8 +85,8 @@ impl<'a> Quantity<'a> {
     }
 }
 
-/// The panels of some quantities over stretches of streams: a row a quantity, a column a stretch;
-/// `None` where nothing is drawn.
+/// Panels of quantities over stretches of streams: one row per quantity, one column per stretch;
+/// `None` if nothing is drawn.
 fn multiples(
     stretches: &[Stretch],
     series: &[Series],
@@ -140,7 +141,7 @@ fn panel(stretch: &Stretch, series: &[Series], quantity: &Quantity, first: bool)
     panel
 }
 
-/// The stream in one stretch when it is continual, else one stretch per segment.
+/// A single stretch if the stream is continual, else one per segment.
 fn stretches(streams: &Streams) -> Vec<Stretch> {
     if streams.continual {
         let shades = streams.segments.iter().map(|segment| {
@@ -162,7 +163,7 @@ fn stretches(streams: &Streams) -> Vec<Stretch> {
     by_segment(streams)
 }
 
-/// One stretch per segment, whether or not they follow each other.
+/// One stretch per segment, also in a continual stream.
 fn by_segment(streams: &Streams) -> Vec<Stretch> {
     let stretch = |segment: &Segment| Stretch {
         title: Some(readable(&segment.title)),
@@ -174,7 +175,7 @@ fn by_segment(streams: &Streams) -> Vec<Stretch> {
     streams.segments.iter().map(stretch).collect()
 }
 
-/// Words that tell a segment apart from others of its task.
+/// Words that distinguish a segment from others of its task.
 fn variant(streams: &Streams, segment: &Segment) -> String {
     let mut words = Vec::new();
     let targets = streams.segments.iter().map(|other| &other.target);
@@ -188,7 +189,7 @@ fn variant(streams: &Streams, segment: &Segment) -> String {
     readable(&words.join(", "))
 }
 
-/// A series an arm, over the stretches of the streams.
+/// One series per arm, over the stretches of the streams.
 fn by_arm(streams: &Streams, arms: &[&str]) -> Vec<Series> {
     let one = |arm: &&str| Series {
         arm: (*arm).to_owned(),
@@ -199,8 +200,8 @@ fn by_arm(streams: &Streams, arms: &[&str]) -> Vec<Series> {
     arms.iter().map(one).collect()
 }
 
-/// Panels and series of quantities that few arms have: a panel a task with a line for each variant of it, where that
-/// makes fewer panels and not too many lines.
+/// Panels and series of quantities that few arms have: one panel per task with a line for each
+/// variant of it, if that makes fewer panels and not too many lines.
 fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
     let mut variants: Vec<String> = Vec::new();
     let mut tasks: Vec<&str> = Vec::new();
@@ -256,12 +257,12 @@ fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
     (tasks.iter().map(stretch).collect(), series)
 }
 
-/// The style in which variants of an arm are drawn beside those of others.
+/// Dashes by which variants of an arm differ.
 const VARIANT_DASHES: [Option<(f64, f64)>; 4] =
     [None, Some((6.0, 3.0)), Some((2.0, 2.5)), Some((9.0, 2.5))];
 
 impl Stretch {
-    /// Its segments of a series.
+    /// The part of the stretch that belongs to a series.
     fn of(&self, series: &Series) -> Self {
         let own = |at: &usize| match &series.variant {
             None => true,
@@ -281,7 +282,7 @@ impl Stretch {
     }
 }
 
-/// An arm's line through its curves, a piece per segment, so that nothing is drawn across a switch.
+/// An arm's line through its curves, one piece per segment, so that no line crosses a switch.
 fn curve_line(
     streams: &Streams,
     curves: &[Curve],
@@ -295,7 +296,7 @@ fn curve_line(
     };
     let own = |curve: &&Curve| curve.arm == series.arm && stretch.segments.contains(&curve.segment);
     for curve in curves.iter().filter(own) {
-        // A stretch of one segment counts from its own start.
+        // A stretch of one segment counts prompts from its own start.
         let before = match stretch.segments.len() {
             1 => 0,
             _ => streams.before(curve.segment),
@@ -317,7 +318,7 @@ fn push_piece(line: &mut Line, streams: &Streams, points: &[(usize, Band)], befo
     }
 }
 
-/// Points of a line that starts behind `before` prompts.
+/// Points of a line that starts after `before` prompts.
 fn piece(points: &[(usize, Band)], before: usize) -> Vec<(f64, f64)> {
     let points = thin(points).into_iter();
     points
@@ -340,7 +341,7 @@ fn legend(series: &[Series]) -> Vec<Legend> {
     series.iter().map(entry).collect()
 }
 
-/// A legend entry of the line at the level of something else.
+/// A legend entry for a reference line.
 fn reference_legend(label: &str) -> Legend {
     Legend {
         label: label.to_owned(),
@@ -348,7 +349,7 @@ fn reference_legend(label: &str) -> Legend {
     }
 }
 
-/// The arms of the paper, those of them that are drawn.
+/// Descriptions of the paper's arms that are drawn.
 fn who(arms: &[&str]) -> String {
     const ARMS: [(&str, &str); 4] = [
         ("SpD_DM", "SpD_DM: nothing is learnt"),
@@ -370,7 +371,7 @@ fn who(arms: &[&str]) -> String {
     }
 }
 
-/// `, one seed`, where there is only one.
+/// ` (one seed)` if there is only one.
 fn one_seed(streams: &Streams) -> &'static str {
     match streams.seeds.len() {
         1 => " (one seed)",
@@ -389,7 +390,7 @@ fn dashed(label: &str, dash: (f64, f64)) -> Legend {
     }
 }
 
-/// Thins a line to about `MAX_POINTS`, keeping its last point.
+/// Thins a line to about `MAX_POINTS` points, keeping the last one.
 fn thin<T: Copy>(points: &[T]) -> Vec<T> {
     let stride = points.len().div_ceil(MAX_POINTS).max(1);
     let mut thinned: Vec<T> = points.iter().step_by(stride).copied().collect();
@@ -409,7 +410,7 @@ fn x_label(streams: &Streams) -> String {
     }
 }
 
-/// How many seeds a figure's lines stand for.
+/// Number of seeds of a figure's lines, in words.
 fn seeds_note(streams: &Streams) -> String {
     match streams.seeds.len() {
         1 => "One seed.".to_owned(),
@@ -435,7 +436,7 @@ fn over_stream(
     }
 }
 
-/// A share of something as tables print it.
+/// A ratio formatted as in tables.
 fn rate(value: f64) -> String {
     format!("{value:.2}")
 }

@@ -1,4 +1,4 @@
-//! Arms over the stream: per segment, and across switches.
+//! Arms over the stream, per segment and across switches.
 
 use super::compare::{comparable, from_to, pair, said};
 use super::{
@@ -20,8 +20,9 @@ const THRESHOLD_DASH: (f64, f64) = (2.0, 2.5);
 const NEVER_DASH: (f64, f64) = (1.0, 3.0);
 const THRESHOLD: Color = Color(0x9A, 0xA1, 0xA9);
 
-/// Acceptance over prompts seen (tokens a round where drafts differ in length), the same over an untrained drafter's
-/// where there is one, and where timed, speedup (the paper's Figures 2 and 4). `None` where no drafting arm has a curve.
+/// Acceptance rate over the number of prompts (tokens per round if drafts differ in length), the
+/// same relative to an untrained drafter if there is one, and speedup if timed (the paper's Figures
+/// 2 and 4); `None` if no drafting arm has a curve.
 pub fn curves_figure(
     streams: &Streams,
     paper: Option<&PaperData>,
@@ -110,7 +111,7 @@ pub fn curves_figure(
     ))
 }
 
-/// A metric of a figure.
+/// Description of a figure's metric.
 fn meaning(metric: Metric) -> &'static str {
     match metric {
         Metric::Acceptance => "Acceptance: accepted / proposed target tokens a round.",
@@ -128,19 +129,20 @@ fn reference(plain: bool, ratio: Option<&Ratio>) -> Option<crate::figure::Legend
     (!words.is_empty()).then(|| reference_legend(&listed(&words)))
 }
 
-/// The learning arms over one that learns nothing, prompt by prompt.
+/// The learning arms relative to one that does not learn, on the same prompts.
 struct Ratio {
     metric: Metric,
     reference: String,
     curves: Vec<Curve>,
 }
 
-/// If every drafter that learns has so many times what an untrained one has, the ratio of the two adds nothing to
-/// their lines.
+/// Factor over an untrained drafter from which the effect of learning is visible in the curves
+/// themselves; if every learning arm has it, ratios are not drawn.
 const PLAIN_TO_SEE: f64 = 1.5;
 
 impl Ratio {
-    /// The ratios, where what is learnt is small beside what prompts differ in.
+    /// The ratios, if the effect of learning is small compared with the differences between
+    /// prompts.
     fn new(streams: &Streams, metric: Metric, window: usize) -> Option<Self> {
         let reference = streams.untrained()?;
         let learning = streams.learning();
@@ -186,7 +188,7 @@ fn place(segment: &Segment, arm: &str) -> Where {
     ])
 }
 
-/// The first and last values of an arm that has nothing to be compared with.
+/// The first and last values of an arm without another to compare with.
 fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     let arm = streams.method()?;
     let (first, last) = from_to(streams, metric, arm)?;
@@ -200,16 +202,16 @@ fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     ))
 }
 
-/// What the drift figure draws beside the curves.
+/// Further data of the drift figure.
 #[derive(Debug)]
 pub struct Drift<'a> {
     /// Recoveries, for dots and thresholds.
     pub recoveries: &'a [Recovery],
-    /// Arms that only ever saw a segment's task and target.
+    /// Arms that saw only one segment's task and target.
     pub never_switched: &'a [NeverSwitched],
 }
 
-/// Acceptance and, where timed, speedup across switches (Figures 5 and 6). `None` without drift.
+/// Acceptance rate and, if timed, speedup across switches (Figures 5 and 6); `None` without drift.
 pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     if !streams.continual {
         return None;
@@ -241,7 +243,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
             let curve = accepted
                 .iter()
                 .find(|c| c.arm == arm && c.segment == recovery.segment);
-            // What learns nothing has nothing to recover.
+            // An arm that does not learn has nothing to recover.
             let seen = recovery.prompts.filter(|_| streams.learnt(arm));
             let mut points = curve.iter().flat_map(|curve| &curve.points);
             if let Some((seen, band)) = points.find(|(at, _)| Some(*at) == seen) {
@@ -254,7 +256,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
         }
         (levels, marks)
     };
-    // Behind the arm's own line.
+    // Drawn below the arm's own line.
     let never_switched = |arm: &str| {
         let own = drift.never_switched.iter();
         let own = own.map(|never| &never.curve).filter(|c| c.arm == arm);
@@ -306,7 +308,8 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Prompts that every arm that learns needs after the first switch that one of them has to recover from.
+/// Prompts that every learning arm needs after the first switch that one of them has to recover
+/// from.
 fn recovered(streams: &Streams, recoveries: &[Recovery]) -> String {
     let learning: Vec<&Recovery> = recoveries
         .iter()

@@ -1,4 +1,4 @@
-//! The metric that a page claims something of over the values of a sweep, with its intervals.
+//! The metric of a page's claims over the values of a sweep, with intervals.
 
 use super::{MAX_COLUMNS, reference_legend};
 use crate::figure::{ArmStyle, Figure, Legend, Line, Mark, Panel, PanelRow, other_style};
@@ -10,7 +10,8 @@ use crate::tables::sweep::{Family, families};
 use crate::tables::{Source, few_seeds, joined};
 use results::{ArmInfo, Metric};
 
-/// Every family that was swept over: a panel a column of the page, a line for what else the rows tell apart. `None` without sweeps.
+/// A figure per swept family: one panel per column of the page, one line per combination of the
+/// other axes. `None` without sweeps.
 pub fn sweep_figures(source: &Source, metrics: &[Metric]) -> Vec<(String, Figure)> {
     let families = families(source);
     let figure =
@@ -115,8 +116,8 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
     })
 }
 
-/// The metric that is drawn: that of the first claim of the paper that names an arm of the sweep, else of its first claim, else
-/// the page's first speed, else its first metric.
+/// The metric that is drawn: that of the paper's first claim about an arm of the sweep, else of its
+/// first claim, else the page's first speed, else its first metric.
 fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metric> {
     let claims = source.experiment.paper_data.iter().flat_map(|p| &p.claim);
     let of = |claim: &Claim| -> Option<(Metric, Vec<String>)> {
@@ -141,7 +142,7 @@ fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metri
     claimed.or(speed).or(metrics.first().copied())
 }
 
-/// Position of the best value, and whether it is surely above the second best.
+/// Position of the best value, and true if it is significantly above the second best.
 fn best(
     source: &Source,
     metric: Metric,
@@ -161,7 +162,7 @@ fn best(
     Some((*index, surely))
 }
 
-/// The first key swept over with its values in order.
+/// The first swept key, with its values in order.
 fn first_key(family: &Family) -> Option<(String, Vec<String>)> {
     let key = family
         .arms
@@ -184,7 +185,7 @@ fn first_key(family: &Family) -> Option<(String, Vec<String>)> {
     Some((key, words))
 }
 
-/// The values of the other keys, in words; one empty text where there are none.
+/// Descriptions of the values of the other keys; one empty text if there are none.
 fn other_values(family: &Family, key: &str) -> Vec<String> {
     let mut others: Vec<String> = Vec::new();
     for arm in &family.arms {
@@ -204,7 +205,7 @@ fn other_of(arm: &ArmInfo, key: &str) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// The arm at each value of the key, where there is one.
+/// The arm at each value of the key, if there is one.
 fn variants<'a>(
     family: &'a Family,
     key: &str,
@@ -254,7 +255,8 @@ fn series_line(
     (!marks.is_empty()).then_some((line, marks))
 }
 
-/// The best values, each with the number of its lines, those that are surely best apart.
+/// The best values, each with the number of its lines; significantly best ones are counted
+/// separately.
 fn message(
     ranked: &[Option<(usize, bool)>],
     words: &[String],

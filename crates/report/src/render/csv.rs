@@ -1,4 +1,4 @@
-//! Every number of a page as comma-separated values, one a line.
+//! Every number of a page as comma-separated values, one per line.
 
 use crate::model::{Entry, Page, Section, Table};
 
@@ -7,7 +7,7 @@ const COLUMNS: [&str; 10] = [
     "table", "row", "column", "metric", "value", "low", "high", "paper", "text", "cell",
 ];
 
-/// The page. The overview repeats other tables and is left out.
+/// The page as CSV. The overview repeats other tables and is left out.
 pub fn csv(page: &Page) -> Result<String, ::csv::Error> {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     writer.write_record(COLUMNS)?;
@@ -29,7 +29,7 @@ fn write(table: &Table, writer: &mut ::csv::Writer<Vec<u8>>) -> Result<(), ::csv
             Entry::Text { text } => Some(text.clone()),
             _ => None,
         };
-        // The words that a row begins with name it.
+        // The texts at the beginning of a row are its name.
         let named = row.iter().map_while(words).collect::<Vec<_>>();
         for (entry, head) in row.iter().zip(&table.head).skip(named.len()) {
             let label = named.join(" / ");
@@ -61,7 +61,7 @@ fn write(table: &Table, writer: &mut ::csv::Writer<Vec<u8>>) -> Result<(), ::csv
     Ok(())
 }
 
-/// Six decimals at most, empty when undefined.
+/// At most six decimals; empty for an undefined value.
 fn number(value: Option<f64>) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return String::new();

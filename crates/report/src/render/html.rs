@@ -1,4 +1,4 @@
-//! Pages as one self-contained HTML file: tables that sort, figures inline, nothing loaded.
+//! Pages as one self-contained HTML file with sortable tables and inline figures.
 
 use crate::ReportError;
 use crate::model::Page;
@@ -36,8 +36,8 @@ pub fn html(page: &Page) -> Result<String, ReportError> {
         .map_err(failed)
 }
 
-/// A relative path as a link: what a URL gives a meaning of its own is encoded, and nothing is left
-/// that HTML would escape.
+/// A relative path as a link: characters with a meaning in URLs are encoded, and no character
+/// remains that HTML would escape.
 fn path(text: &str) -> Value {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Pages as Markdown, padded so that they also read as plain text.
+//! Pages as Markdown, aligned so that they read as plain text as well.
 
 use super::in_words;
 use crate::model::{Entry, Head, Page, Section, Table};

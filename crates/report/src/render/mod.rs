@@ -12,7 +12,7 @@ pub use markdown::{markdown, table_markdown};
 
 use crate::model::Number;
 
-/// A number with its interval and the paper's value, in words: `0.33 (0.31–0.35; paper 0.42, −0.09)`.
+/// A number with its interval and the paper's value: `0.33 (0.31–0.35; paper 0.42, −0.09)`.
 fn in_words(number: &Number) -> String {
     let behind: Vec<&str> = [&number.interval, &number.against]
         .into_iter()

@@ -6,7 +6,7 @@ use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, Order, PaperData, Trend, Where};
 use results::{Estimate, Metric};
 
-/// What our numbers say of a claim. An effect smaller than the smallest one that counts, s, is none.
+/// Verdict on a claim. An effect smaller than s, the smallest one that counts, is no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The interval of the ratio lies above 1 + s.
@@ -15,28 +15,28 @@ pub enum Verdict {
     DoesNotHold,
     /// The interval of the ratio lies between the two.
     Level,
-    /// It does neither, or there is none.
+    /// The interval is wider than that, or there is none.
     CannotTell,
-    /// There are no rows to judge it by, or no rule.
+    /// There are no rows, or no rule, to judge it by.
     Unchecked(&'static str),
 }
 
-/// A claim judged in a group of rows.
+/// The verdict on a claim in a group of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The paper's claim.
     pub claim: String,
-    /// Title of the metric, or its name where there is no such metric.
+    /// Title of the metric; its name if there is no such metric.
     pub metric: String,
     /// The group; `None` for all groups together.
     pub group: Option<String>,
-    /// The side that should have more over the other.
+    /// Ratio of the side that should have more to the other.
     pub ratio: Option<Number>,
-    /// Seeds that it is judged by.
+    /// Number of seeds.
     pub seeds: usize,
-    /// Distinct prompts that it is judged by.
+    /// Number of distinct prompts.
     pub prompts: usize,
-    /// What our numbers say.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -52,7 +52,7 @@ impl Verdict {
         }
     }
 
-    /// In words.
+    /// The verdict in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -64,7 +64,7 @@ impl Verdict {
     }
 }
 
-/// The rule, with the smallest effect that counts.
+/// The rule in words, with the smallest effect that counts.
 fn lead(smallest: f64) -> String {
     let percent = format!("{}%", (100.0 * smallest * 1e6).round() / 1e6);
     format!(
@@ -78,13 +78,13 @@ fn lead(smallest: f64) -> String {
     )
 }
 
-/// Every claim in every group it applies to.
+/// The verdicts on every claim in every group that it applies to.
 pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
     let claims = paper.claim.iter();
     claims.flat_map(|claim| of_claim(source, claim)).collect()
 }
 
-/// What was judged; `None` where nothing was.
+/// The table of verdicts; `None` if there are none.
 pub fn table(paper: &PaperData, judged: &[Judged], smallest: f64) -> Option<Table> {
     let head = [
         Head::words("claim"),
@@ -122,7 +122,7 @@ pub fn table(paper: &PaperData, judged: &[Judged], smallest: f64) -> Option<Tabl
 }
 
 impl Judged {
-    /// The verdict in words; one seed is said beside it.
+    /// The verdict in words, with a note if there is one seed only.
     fn words(&self) -> String {
         let verdict = self.verdict.as_str();
         match few_seeds(self.seeds) {
@@ -132,8 +132,8 @@ impl Judged {
     }
 }
 
-/// What a claim of `metric` is judged by on a page that shows `shown`: where nothing is timed, a
-/// claim of speed by the speed that is shown.
+/// The metric for judging a claim about `metric` on a page that shows `shown`: if nothing is timed,
+/// a claim about speed is judged by the speed that is shown.
 pub fn of_the_page(metric: Metric, shown: &[Metric]) -> Metric {
     if metric != Metric::Speedup || shown.contains(&metric) {
         return metric;
@@ -169,7 +169,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     };
     let metric = of_the_page(metric, &source.experiment.metrics());
     let smallest = source.experiment.report.smallest_effect;
-    // Groups: every place on the page's axes but the compared one and the arm.
+    // Groups: all places on the page's axes except the compared axis and the arm.
     let report = &source.experiment.report;
     let axes = report.rows.iter().chain(&report.columns);
     let axes: Vec<String> = axes
@@ -222,7 +222,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
             }
         }
     }
-    // What is measured nowhere is said once.
+    // A claim without any measurement has one row.
     if pairs.is_empty() && rows.len() > 1 {
         rows.truncate(1);
         if let Some(row) = rows.first_mut() {
@@ -249,7 +249,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     rows
 }
 
-/// Whether a step of a trend goes down.
+/// True if a step of a trend goes down.
 fn falls(source: &Source, metric: Metric, places: &[Where]) -> bool {
     let smallest = source.experiment.report.smallest_effect;
     places.windows(2).any(|pair| {

@@ -1,4 +1,4 @@
-//! How fast an arm recovers after the stream switches task or target.
+//! Recovery of arms after the stream switches task or target.
 
 use crate::beside::NeverSwitched;
 use crate::model::{Entry, Head, Number, Table};
@@ -17,20 +17,20 @@ pub struct Recovery {
     pub segment: u32,
     /// Title of the segment before and of this one, `a → b`.
     pub switch: String,
-    /// Acceptance over the segment before, its last quarter.
+    /// Acceptance rate over the last quarter of the segment before.
     pub before: Option<f64>,
-    /// Acceptance over the segment's first window.
+    /// Acceptance rate over the segment's first window.
     pub start: f64,
-    /// Acceptance over the segment's last quarter.
+    /// Acceptance rate over the segment's last quarter.
     pub plateau: f64,
-    /// The same of the arm that only ever saw this segment, where there is one.
+    /// The same of an arm that saw only this segment, if there is one.
     pub alone: Option<f64>,
-    /// Plateau that all arms are held to: the lowest of the arms that learn (of all, where none
-    /// does). By their own plateaus, an arm that ends higher would seem to recover later.
+    /// Common plateau of all arms: the minimum over the arms that learn (over all, if none does).
+    /// By their own plateaus, an arm that ends higher would seem to recover later.
     pub common: f64,
-    /// Prompts of the segment until the trailing average reached 95% of the common plateau for good:
-    /// never again is it below that for as long as a window. The window's own length when the first
-    /// full window was already there.
+    /// Number of prompts of the segment until the trailing average reaches 95% of the common
+    /// plateau for good: it is never below that again for as long as a window. The length of the
+    /// window if its first full position reaches it.
     pub prompts: Option<usize>,
     /// The same for the arm's own plateau.
     pub own_prompts: Option<usize>,
@@ -41,7 +41,7 @@ pub struct Recovery {
 /// (sum, weight) of acceptance at each position of a segment, seeds pooled.
 type Pooled = Vec<(f64, f64)>;
 
-/// Recovery of every drafting arm in every segment after the first, seeds pooled. Empty without
+/// Recovery of every drafting arm in every segment after the first, seeds pooled; empty without
 /// drift.
 pub fn recoveries(
     streams: &Streams,
@@ -113,8 +113,8 @@ fn pool(streams: &Streams, arm: &str, segment: u32) -> Pooled {
     (0..length).map(at).collect()
 }
 
-/// Acceptance over the first window and over the last quarter of a segment; `None` when the segment
-/// is shorter than a window or nothing was drafted.
+/// Acceptance rate over the first window and over the last quarter of a segment; `None` if the
+/// segment is shorter than a window or nothing was drafted.
 fn ends(prompts: &[(f64, f64)], window: usize) -> Option<(f64, f64)> {
     if prompts.len() < window || window == 0 {
         return None;
@@ -124,8 +124,8 @@ fn ends(prompts: &[(f64, f64)], window: usize) -> Option<(f64, f64)> {
     Some((acceptance(prompts.get(..window)?)?, acceptance(last)?))
 }
 
-/// Prompts until the average of a trailing window reaches 95% of `plateau` for good: it does not stay
-/// below that again for as many prompts as the window has.
+/// Number of prompts until the average of a trailing window reaches 95% of `plateau` for good: it
+/// is not below that again for as many prompts as the window has.
 fn recovered(prompts: &[(f64, f64)], window: usize, plateau: f64) -> Option<usize> {
     let (mut reached, mut below) = (None, 0);
     for seen in window..=prompts.len() {
@@ -150,7 +150,7 @@ fn acceptance(prompts: &[(f64, f64)]) -> Option<f64> {
     (weight > 0.0).then(|| sum / weight)
 }
 
-/// The table of recoveries; `None` without any.
+/// The table of recoveries; `None` if there are none.
 pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
     let window = recoveries.first()?.window;
     let anyone_alone = recoveries.iter().any(|row| row.alone.is_some());
@@ -238,7 +238,8 @@ mod tests {
 
     #[test]
     fn what_falls_again_has_not_recovered() {
-        // At 0.4 after two prompts; one window of the middle is lower, then three are, then it is back.
+        // At 0.4 after two prompts; one window in the middle is lower, then three are, then it is
+        // back.
         let rates = [0.4, 0.4, 0.4, 0.3, 0.4, 0.4, 0.3, 0.3, 0.4, 0.4, 0.4];
         // Averages of two from the second prompt on: 0.4 0.4 0.35 0.35 0.4 0.35 0.3 0.35 0.4 0.4.
         assert_eq!(recovered(&prompts(&rates), 2, 0.4), Some(10));

@@ -1,12 +1,12 @@
-//! The main tables: all metrics at a glance, then one table a metric with intervals and the paper's
-//! values.
+//! The main tables: all metrics in an overview, then one table per metric with intervals and the
+//! paper's values.
 
 use super::{Source, joined};
 use crate::model::{Entry, Head, Number, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
 
-/// The overview (where a table cell has several metrics) and the table of every metric.
+/// The overview (if a table cell has several metrics) and the table of every metric.
 pub fn tables(source: &Source, metrics: &[Metric]) -> Vec<Table> {
     if source.column_axis().is_none() {
         return vec![values(source, metrics)];
@@ -19,7 +19,7 @@ pub fn tables(source: &Source, metrics: &[Metric]) -> Vec<Table> {
     tables
 }
 
-/// Without an axis across: a column a metric.
+/// The table without a column axis: one column per metric.
 fn values(source: &Source, metrics: &[Metric]) -> Table {
     let of_place = |place: &Where| {
         let mut row = source.labels(source.row_axes(), place);
@@ -57,7 +57,7 @@ fn overview(source: &Source, metrics: &[Metric]) -> Table {
     }
 }
 
-/// The metrics of one place side by side, without their intervals.
+/// The metrics of one place side by side, without intervals.
 fn numbers(source: &Source, metrics: &[Metric], at: &Where) -> Entry {
     let number = |&metric: &Metric| match source.estimates.value(metric, at) {
         Some(estimate) => Number {
@@ -111,7 +111,7 @@ fn of_metric(source: &Source, metric: Metric) -> Table {
     }
 }
 
-/// The mean over the columns; missing where one of them is.
+/// The mean over the columns; missing if one of them is.
 fn mean(source: &Source, metric: Metric, place: &Where, columns: &[Where]) -> Entry {
     let values = columns.iter().map(|at| source.estimates.value(metric, at));
     let Some(values) = values.collect::<Option<Vec<Estimate>>>() else {
@@ -138,7 +138,7 @@ fn heads(source: &Source, with_mean: bool) -> Vec<Head> {
     heads
 }
 
-/// With a capital.
+/// Capitalises the first letter.
 pub fn sentence(text: &str) -> String {
     let mut text = text.to_owned();
     if let Some(first) = text.get_mut(0..1) {

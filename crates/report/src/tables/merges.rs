@@ -1,4 +1,4 @@
-//! Examples of merges: n-grams that the caches hold, the most used first (Table 13).
+//! Examples of merges: the n-grams of the caches, by descending use (Table 13).
 
 use crate::model::{Entry, Head, Number, Table};
 use crate::root::Stage;
@@ -6,13 +6,13 @@ use crate::spec::Experiment;
 use results::NgramRow;
 use std::collections::BTreeMap;
 
-/// Examples shown of every target.
+/// Number of examples per target.
 const SHOWN: usize = 20;
 
 /// Uses of every n-gram by stream, over arms and seeds.
 type Uses<'a> = BTreeMap<(&'a str, &'a [String]), u64>;
 
-/// The n-grams of a stage's cells by what they stand in: target and task.
+/// The n-grams of a stage's cells by stream: target and task.
 pub fn by_stream<'a>(experiment: &Experiment, stage: &'a Stage) -> BTreeMap<String, Uses<'a>> {
     let mut streams: BTreeMap<String, Uses> = BTreeMap::new();
     for cell in &stage.cells {
@@ -33,7 +33,7 @@ pub fn by_stream<'a>(experiment: &Experiment, stage: &'a Stage) -> BTreeMap<Stri
     streams
 }
 
-/// The table; `None` where no cell wrote its n-grams.
+/// The table; `None` if no cell wrote its n-grams.
 pub fn table(experiment: &Experiment, stage: &Stage) -> Option<Table> {
     let mut rows = Vec::new();
     for (stream, uses) in by_stream(experiment, stage) {

@@ -1,9 +1,9 @@
-//! Cells that are planned and not there.
+//! Planned cells without results.
 
 use crate::model::{Entry, Head, Table};
 use crate::root::Missing;
 
-/// The table; `None` where nothing is missing.
+/// The table; `None` if nothing is missing.
 pub fn table(missing: &[&Missing]) -> Option<Table> {
     let row = |missing: &&Missing| {
         vec![

@@ -19,7 +19,7 @@ use crate::root::Stage;
 use crate::spec::Experiment;
 use results::{Estimate, Metric};
 
-/// What every table is made from.
+/// The data that tables are made from.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     /// The experiment.
@@ -30,7 +30,7 @@ pub struct Source<'a> {
     pub estimates: &'a Estimates,
 }
 
-/// A minus sign as wide as a plus.
+/// A minus sign with the width of a plus sign.
 const MINUS: &str = "\u{2212}";
 
 impl Source<'_> {
@@ -39,18 +39,18 @@ impl Source<'_> {
         self.estimates.axis(axis, self.stage)
     }
 
-    /// Axes down.
+    /// Axes of the rows.
     pub fn row_axes(&self) -> &[String] {
         &self.experiment.report.rows
     }
 
-    /// The axis across, where it has values.
+    /// Axis of the columns, if it has values.
     pub fn column_axis(&self) -> Option<&str> {
         let axis = self.experiment.report.columns.as_deref()?;
         (!self.axis(axis).is_empty()).then_some(axis)
     }
 
-    /// Values of the axis across; one empty value without such an axis.
+    /// Values of the column axis; one empty value without such an axis.
     pub fn columns(&self) -> Vec<Where> {
         let at = |axis: &str, value: String| Where::from([(axis.to_owned(), value)]);
         match self.column_axis() {
@@ -78,7 +78,7 @@ impl Source<'_> {
         places
     }
 
-    /// Whether a place is planned or found.
+    /// True if a place is planned or found.
     pub fn exists(&self, at: &Where) -> bool {
         let planned = self.stage.planned.iter().any(|cell| {
             let agrees = |(axis, value): (&String, &String)| {
@@ -108,7 +108,7 @@ impl Source<'_> {
         axes.iter().map(label).collect()
     }
 
-    /// `2 code`: a segment's number with what it streams.
+    /// `2 code`: a segment's number with its content.
     pub fn segment_title(&self, number: &str) -> String {
         let at = Where::from([("segment".to_owned(), number.to_owned())]);
         let Some(stratum) = self.estimates.matching(&at).next() else {
@@ -140,7 +140,7 @@ impl Source<'_> {
         }
     }
 
-    /// As [`Self::entry`], without the paper's value, which stands in the metric's own table.
+    /// Like [`Self::entry`], without the paper's value, which is shown in the metric's own table.
     pub fn bare_entry(&self, metric: Metric, at: &Where) -> Entry {
         let mut entry = self.entry(metric, at);
         if let Entry::Numbers { numbers } = &mut entry {
@@ -149,7 +149,7 @@ impl Source<'_> {
         entry
     }
 
-    /// Why there is no value.
+    /// Reason for which there is no value.
     pub fn absent(&self, metric: Metric, at: &Where) -> &'static str {
         if self.estimates.matching(at).next().is_none() {
             "missing"
@@ -160,7 +160,7 @@ impl Source<'_> {
         }
     }
 
-    /// A number of a metric with its interval, the paper's value and where it comes from.
+    /// A number of a metric with its interval, the paper's value and its origin.
     pub fn number(&self, metric: Metric, estimate: &Estimate, at: &Where) -> Number {
         let paper = self.experiment.paper_data.as_ref();
         let paper = paper.and_then(|data| data.value(&self.known(at), metric));
@@ -187,7 +187,7 @@ impl Source<'_> {
         }
     }
 
-    /// A number with its interval and where it comes from.
+    /// A number with its interval and its origin.
     pub fn estimated(
         &self,
         estimate: &Estimate,
@@ -195,7 +195,7 @@ impl Source<'_> {
         format: &dyn Fn(f64) -> String,
         decimals: usize,
     ) -> Number {
-        // A point is no interval: the reference of a speedup is 1 by definition.
+        // A point is not an interval: the reference of a speedup is 1 by definition.
         let interval = estimate.interval();
         let interval = interval.filter(|interval| interval.low != interval.high);
         Number {
@@ -207,7 +207,7 @@ impl Source<'_> {
         }
     }
 
-    /// A ratio with its interval, beside which few seeds are said.
+    /// A ratio with its interval, with a note if there are few seeds.
     pub fn ratio(&self, ratio: &Estimate, at: &Where) -> Number {
         let mut number = self.estimated(ratio, at, &|value| format!("{value:.2}"), 2);
         if let (Some(interval), Some(few)) = (&mut number.interval, few_seeds(self.drawn(at).0)) {
@@ -217,14 +217,14 @@ impl Source<'_> {
         number
     }
 
-    /// Seeds and distinct prompts that the numbers of a place are made of.
+    /// Numbers of seeds and of distinct prompts of a place.
     pub fn drawn(&self, at: &Where) -> (usize, usize) {
         let strata = || self.estimates.matching(at);
         let seeds = strata().map(|stratum| stratum.seeds).max().unwrap_or(0);
         (seeds, strata().map(|stratum| stratum.prompts).sum())
     }
 
-    /// Coordinates of a place, with those that all of its strata agree on.
+    /// Coordinates of a place, with those that all of its strata share.
     fn known(&self, at: &Where) -> Where {
         let mut strata = self.estimates.matching(at);
         let mut shared = strata
@@ -238,7 +238,7 @@ impl Source<'_> {
         shared
     }
 
-    /// Which rows a place's numbers are made of.
+    /// Description of the rows of a place's numbers.
     fn source(&self, at: &Where) -> String {
         let filter: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
         let (seeds, prompts) = self.drawn(at);
@@ -260,7 +260,7 @@ impl Source<'_> {
     }
 }
 
-/// What stands beside an interval that few seeds were drawn for; it is too narrow.
+/// Note beside an interval from few seeds, which is too narrow.
 pub fn few_seeds(seeds: usize) -> Option<&'static str> {
     match seeds {
         1 => Some("one seed"),
@@ -275,7 +275,7 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// The place with both sets of coordinates.
+/// The union of both sets of coordinates.
 pub fn joined(a: &Where, b: &Where) -> Where {
     let mut joined = a.clone();
     joined.extend(b.clone());

@@ -1,4 +1,5 @@
-//! What n-grams are worth: how many of the proposed tokens they are, and how often they are accepted beside the others.
+//! Effect of n-grams: their share of the proposed tokens, and their acceptance rate compared with
+//! the others.
 
 use super::{Source, joined};
 use crate::model::{Head, Table};
@@ -14,7 +15,7 @@ pub const METRICS: [Metric; 5] = [
     Metric::HitsPerResponse,
 ];
 
-/// One row a table cell of the page in which a drafter proposed something.
+/// One row per table cell of the page in which a drafter proposed something.
 pub fn table(source: &Source) -> Option<Table> {
     let mut axes = source.row_axes().to_vec();
     axes.extend(source.column_axis().map(str::to_owned));

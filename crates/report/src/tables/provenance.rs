@@ -1,4 +1,4 @@
-//! What was run, on what, by what: the end of every page.
+//! Origin of a page's numbers: experiment, machine, program; the end of every page.
 
 use super::counted;
 use crate::ReportError;
@@ -10,7 +10,7 @@ use results::Metric;
 use results::bootstrap::RESAMPLES;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Terms and definitions of everything on a page.
+/// Terms and definitions for a page.
 ///
 /// # Errors
 /// As [`implied_price`].
@@ -187,7 +187,7 @@ fn of_stage(stage: &Stage) -> String {
     text
 }
 
-/// The different texts of cells with how many have each, the most common first.
+/// The different texts of cells with their counts, in descending order.
 fn distinct<'a>(cells: impl Iterator<Item = &'a Cell>, text: impl Fn(&Cell) -> String) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for cell in cells {

@@ -1,11 +1,11 @@
-//! What kind of text the speeds were measured on: loops, formulas, answers cut short.
+//! Properties of the answers that speeds were measured on: loops, formulas, truncated answers.
 
 use super::{Source, joined};
 use crate::model::{Head, Table};
 use crate::paper::Where;
 use results::Metric;
 
-/// The columns, those beside the speeds first.
+/// The columns; those related to speed come first.
 pub const METRICS: [Metric; 9] = [
     Metric::Acceptance,
     Metric::FreshAcceptance,
@@ -18,10 +18,10 @@ pub const METRICS: [Metric; 9] = [
     Metric::Distinct,
 ];
 
-/// Those that only pages of modelled speeds have.
+/// Columns of pages with modelled speeds only.
 pub const FRESH_SPEEDS: [Metric; 2] = [Metric::FreshModelledSpeedup, Metric::FreshImpliedSpeedup];
 
-/// Whether the page models speeds, and rows say what they are on fresh text.
+/// True if the page has modelled speeds and the rows have them for fresh text.
 pub fn modelled(source: &Source) -> bool {
     let cell = &source.experiment.report.cell;
     let shown = cell
@@ -34,7 +34,7 @@ pub fn modelled(source: &Source) -> bool {
     shown && source.places(source.row_axes()).iter().any(known)
 }
 
-/// One row a table cell of the page.
+/// One row per table cell of the page.
 pub fn table(source: &Source) -> Table {
     let metrics: Vec<Metric> = METRICS
         .into_iter()

@@ -1,4 +1,4 @@
-//! Arm over arm, paired.
+//! Paired ratios of arms.
 
 use super::sweep::{Family, families};
 use super::{Source, joined};
@@ -6,7 +6,7 @@ use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
 
-/// What variants of a swept arm are chosen by: the first of these that the page shows.
+/// Metric that chooses the variant of a swept arm: the first of these that the page shows.
 pub const SPEEDS: [Metric; 4] = [
     Metric::Speedup,
     Metric::CountedSpeedup,
@@ -14,8 +14,8 @@ pub const SPEEDS: [Metric; 4] = [
     Metric::TokensPerRound,
 ];
 
-/// The ratios asked for, of every metric of a table cell; `None` where none is asked for. A swept
-/// arm stands for its fastest variant, at every place anew.
+/// The requested ratios, of every metric of a table cell; `None` if none is requested. A swept arm
+/// is represented by its fastest variant at each place.
 pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     let ratios = &source.experiment.report.ratios;
     if ratios.is_empty() {
@@ -100,7 +100,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     })
 }
 
-/// The variant of a swept arm that has the most of a metric at a place.
+/// The variant of a swept arm with the maximum of a metric at a place.
 fn fastest<'a>(
     source: &Source,
     family: Option<&Family<'a>>,
@@ -111,7 +111,7 @@ fn fastest<'a>(
     ranked.first().map(|(arm, _)| arm.name.as_str())
 }
 
-/// The place with an arm.
+/// The place, with another arm.
 pub fn with_arm(at: &Where, arm: &str) -> Where {
     let mut at = at.clone();
     at.insert("arm".to_owned(), arm.to_owned());
@@ -144,7 +144,7 @@ fn of_means(source: &Source, metric: Metric, pairs: &[(Where, Where)]) -> Entry 
     }
 }
 
-/// The mean of the first places' values over that of the second's.
+/// The mean of the first places' values over the mean of the second's.
 pub fn ratio_of_means(
     source: &Source,
     metric: Metric,

@@ -1,10 +1,10 @@
-//! What a stream left behind and cost: n-gram caches, learning, acceptance heads.
+//! Results and costs of a stream: n-gram caches, learning, acceptance heads.
 
 use crate::model::{Entry, Head, Table};
 use crate::streams::{Streams, over};
 use results::{HeadRow, Metric};
 
-/// The tables of a set of streams that have something to say.
+/// The tables of a set of streams that are not empty.
 pub fn tables(streams: &Streams, suffix: &str) -> Vec<Table> {
     let all = [
         caches(streams, suffix),
@@ -14,7 +14,7 @@ pub fn tables(streams: &Streams, suffix: &str) -> Vec<Table> {
     all.into_iter().flatten().collect()
 }
 
-/// Size of every arm's cache when a segment's stream ends, seeds averaged (Table 4).
+/// Size of every arm's cache at the end of a segment's stream, mean over seeds (Table 4).
 fn caches(streams: &Streams, suffix: &str) -> Option<Table> {
     let mut rows = Vec::new();
     for segment in &streams.segments {
@@ -54,7 +54,7 @@ fn caches(streams: &Streams, suffix: &str) -> Option<Table> {
     })
 }
 
-/// What learning cost; `None` where times mean nothing or nobody learnt.
+/// The costs of learning; `None` if times are not valid or no arm learnt.
 fn learning(streams: &Streams, suffix: &str) -> Option<Table> {
     let mut rows = Vec::new();
     for segment in &streams.segments {
@@ -106,8 +106,8 @@ fn learning(streams: &Streams, suffix: &str) -> Option<Table> {
     })
 }
 
-/// What every arm's head said of draft tokens before it was trained on them, in the last quarter of
-/// its turns, seeds pooled.
+/// Predictions of every arm's head for draft tokens before it was trained on them, in the last
+/// quarter of its training steps, seeds pooled.
 fn heads(streams: &Streams, suffix: &str) -> Option<Table> {
     let mut rows = Vec::new();
     for segment in &streams.segments {

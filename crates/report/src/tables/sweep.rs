@@ -47,7 +47,7 @@ pub fn values(arm: &ArmInfo) -> String {
 }
 
 impl<'a> Family<'a> {
-    /// The variants by what they have of a metric at a place, the most first.
+    /// The variants, ordered by descending value of a metric at a place.
     pub fn ranked(
         &self,
         source: &Source,
@@ -63,8 +63,8 @@ impl<'a> Family<'a> {
         ranked
     }
 
-    /// The keys whose value in `arm` is the smallest or the largest of the sweep; keys with words
-    /// for values have no border.
+    /// The keys whose value in `arm` is the minimum or the maximum of the sweep; keys with text
+    /// values have none.
     pub fn border(&self, arm: &ArmInfo) -> Vec<String> {
         let own = arm.swept_from.iter().flat_map(|swept| &swept.values);
         let at_border = |(key, value): &&(String, String)| {
@@ -139,13 +139,13 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
 /// The key of the draft length.
 const LENGTH: &str = "decode.k";
 
-/// Whether this is the sweep's draft of one token: what drafts less is plain decoding.
+/// True if this is the sweep's draft of one token, below which there is only plain decoding.
 fn drafts_one(arm: &ArmInfo) -> bool {
     let mut own = arm.swept_from.iter().flat_map(|swept| &swept.values);
     own.any(|(key, value)| key == LENGTH && value == "1")
 }
 
-/// Whether plain decoding was measured here and has less of the metric.
+/// True if plain decoding was measured here and has less of the metric.
 fn plain_is_less(source: &Source, metric: Metric, at: &Where, best: &Estimate) -> bool {
     let plain = source.experiment.arms.iter().filter(|arm| arm.is_plain);
     plain

@@ -1,34 +1,35 @@
-//! Blocks of a table that a page has room for.
+//! Layout of tables in blocks that fit a page.
 //!
-//! A page of the article class is 70 to 74 digits of `\small` wide, whatever its size of type, and about
-//! 45 lines high. Columns that do not fit beside each other go below each other, with the columns that
-//! name the rows repeated; long words are set in a column of a fixed width.
+//! A page of the article class is 70 to 74 digits of `\small` wide, whatever its font size, and
+//! about 45 lines high. Columns that do not fit side by side go below each other, with the columns
+//! that name the rows repeated; long texts are set in a column of a fixed width.
 
 use super::words::{text, width};
 use super::{names_rows, plain};
 use crate::model::{Entry, Number, Table};
 
-/// Digits of `\small` in a line.
+/// Digits of `\small` per line.
 pub(super) const LINE: f64 = 68.0;
-/// The share of them that the space between two columns takes.
+/// Width of the space between two columns, in digits.
 const GAP: f64 = 1.6;
-/// A character of `\scriptsize` in digits of `\small`.
+/// Width of a character of `\scriptsize`, in digits of `\small`.
 const SMALL: f64 = 0.85;
-/// A character of words in digits: letters are wider than spaces, capitals wider than both.
+/// Width of a character of text, in digits: letters are wider than spaces, capitals wider than
+/// both.
 const LETTER: f64 = 1.1;
-/// Lines of a float beside its caption.
+/// Number of lines of a float beside its caption.
 const HEIGHT: usize = 36;
-/// Words longer than this may be broken into lines.
+/// Length from which a text may be broken into lines.
 const BROKEN: f64 = 16.0;
-/// Words are never set narrower.
+/// Minimum width of a text column.
 const LEAST: f64 = 8.0;
-/// Share of a line that the columns which name the rows may take.
+/// Maximum share of a line for the columns that name the rows.
 const NAMES: f64 = 0.45;
 
-/// A table as LaTeX: floats, each of some blocks.
+/// A table as LaTeX: floats, each with some blocks.
 pub(super) struct Laid {
     pub(super) floats: Vec<Vec<String>>,
-    /// True where words that cannot be broken are too wide for `\small`.
+    /// True if texts that cannot be broken are too wide for `\small`.
     pub(super) wide: bool,
 }
 
@@ -37,15 +38,15 @@ pub(super) struct Laid {
 struct Column {
     index: usize,
     width: f64,
-    /// The width of its longest word.
+    /// Width of its longest word.
     least: f64,
-    /// Breaks its words into lines of that width.
+    /// True if its texts are broken into lines of that width.
     broken: bool,
     numeric: bool,
 }
 
 impl Laid {
-    /// Lays a table out; `best` says which of its numbers are bold.
+    /// Lays a table out; `best` marks the numbers in bold.
     pub(super) fn new(table: &Table, best: &[Vec<Vec<bool>>]) -> Self {
         let mut floats: Vec<Vec<String>> = Vec::new();
         let mut used = HEIGHT;
@@ -59,7 +60,7 @@ impl Laid {
             let mut from = 0;
             while from < table.rows.len() {
                 let room = match HEIGHT.saturating_sub(used + HEAD) {
-                    // Not worth a block of its own.
+                    // Too few lines for a block.
                     room if room < 6 => HEIGHT - HEAD,
                     room => room,
                 };
@@ -95,7 +96,7 @@ impl Laid {
     }
 }
 
-/// Lines of a block's head and rules.
+/// Number of lines of a block's head and rules.
 const HEAD: usize = 4;
 
 /// The columns of each block.
@@ -103,7 +104,7 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
     let mut columns: Vec<Column> = (0..table.head.len())
         .map(|index| {
             let head = table.head.get(index);
-            // Heads of numbers are stacked, word on word.
+            // Heads of number columns are stacked, one word per line.
             let title = head.map_or(0.0, |head| match head.numeric {
                 true => widest_word(&head.title),
                 false => LETTER * width(&head.title) as f64,
@@ -122,7 +123,7 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
     let naming = (0..table.head.len())
         .take_while(|&column| names_rows(&table.head, column))
         .count();
-    // A table of words has no columns but these.
+    // A table of texts has no other columns.
     let naming = match naming == columns.len() {
         true => 1.min(naming),
         false => naming,
@@ -158,7 +159,7 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
             chunk.push(*column);
         }
     }
-    // Words beside each other that may be broken fit one block.
+    // Adjacent text columns that may be broken fit one block.
     let words = others.iter().all(|column| !column.numeric);
     if chunks.len() > 1 && words {
         let mut all = columns.clone();
@@ -171,7 +172,7 @@ fn chunks(table: &Table) -> Vec<Vec<Column>> {
     chunks
 }
 
-/// Breaks the words of the widest columns until all fit.
+/// Narrows the widest text columns until all fit.
 fn shrink(columns: &mut [Column], room: f64) {
     for _ in 0..1000 {
         let total: f64 = columns.iter().map(|column| column.width + GAP).sum();
@@ -217,7 +218,8 @@ fn widest_word(text: &str) -> f64 {
     words.fold(0.0, f64::max)
 }
 
-/// Lines that a row takes; `first` in its block, it repeats what it has in common with the row before.
+/// Number of lines of a row. The `first` row of a block repeats the names that it shares with the
+/// row before.
 fn lines_of(table: &Table, row: usize, columns: &[Column], first: bool) -> usize {
     let before = row.checked_sub(1).and_then(|before| table.rows.get(before));
     let before = before.filter(|_| !first);
@@ -242,7 +244,7 @@ fn has_intervals(row: &[Entry], columns: &[Column]) -> bool {
     entries.any(|entry| interval(entry).is_some())
 }
 
-/// The interval of an entry of one number.
+/// The interval of an entry with a single number.
 fn interval(entry: &Entry) -> Option<&str> {
     match entry {
         Entry::Numbers { numbers } => match &numbers[..] {
@@ -260,7 +262,7 @@ fn block(
     rows: std::ops::Range<usize>,
     wide: bool,
 ) -> String {
-    // Fixed widths follow the size of the type.
+    // Fixed widths scale with the font size.
     let digits = match wide {
         true => (LINE + 4.0) / SMALL,
         false => LINE + 4.0,
@@ -302,7 +304,7 @@ fn block(
             .take(naming.saturating_sub(1))
             .filter_map(|column| row.get(column.index).map(plain))
             .collect();
-        // What several rows have in common stands in the first of them.
+        // Names shared by several rows are printed in the first of them.
         let common = names
             .iter()
             .zip(&before)

@@ -1,7 +1,7 @@
-//! Tables for a paper: booktabs, a file a table, as wide as a page has room for.
+//! Tables for a paper in booktabs style, one file each, as wide as a page.
 //!
 //! ```text
-//! report.tex      a document of all of it, to look at
+//! report.tex      a document with all of them
 //! table-ID.tex    one table, to be \input into another document
 //! figure-ID.tex   one figure, with its caption
 //! ```
@@ -14,10 +14,12 @@ use layout::Laid;
 use std::collections::BTreeMap;
 use words::{label, text};
 
-/// Floats after which a page begins, since LaTeX holds back only so many.
+/// Number of floats after which a new page begins, since LaTeX limits the number of deferred
+/// floats.
 const FLOATS: usize = 12;
 
-/// The page's files by name. `experiment` begins every label, so that two reports fit one document.
+/// The page's files by name. `experiment` is the prefix of all labels, so that two reports fit one
+/// document.
 pub fn latex(page: &Page, experiment: &str) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut inputs = Vec::new();
@@ -53,7 +55,7 @@ pub fn latex(page: &Page, experiment: &str) -> BTreeMap<String, String> {
     files
 }
 
-/// A document of all floats: files, each with its number of them.
+/// A document with all floats: files, each with its number of floats.
 fn document(page: &Page, inputs: &[(String, usize)]) -> String {
     let mut document = format!(
         "% {}\n% Made by `omnidraft report`: everything, to look at. Another document takes single files by \\input; they need\n\
@@ -88,7 +90,7 @@ fn of_figure(figure: &FigurePart, experiment: &str) -> String {
     )
 }
 
-/// A table of measured numbers alone: the paper's stand in a table of their own.
+/// The table without the paper's numbers, which have a table of their own.
 fn without_paper(table: &Table) -> Table {
     let mut table = table.clone();
     for number in numbers(&mut table) {
@@ -105,7 +107,7 @@ fn numbers(table: &mut Table) -> impl Iterator<Item = &mut Number> {
     })
 }
 
-/// The paper's value of an entry of one number, and as printed.
+/// The paper's value of an entry with a single number, and its text.
 fn papers(entry: &Entry) -> Option<(f64, &str)> {
     let Entry::Numbers { numbers } = entry else {
         return None;
@@ -119,7 +121,7 @@ fn papers(entry: &Entry) -> Option<(f64, &str)> {
     Some((one.paper?, text.split(',').next().unwrap_or(text)))
 }
 
-/// The paper's values of a table, in the rows and columns that have some.
+/// The paper's values of a table, in the rows and columns that have any.
 fn of_paper(table: &Table) -> Option<Table> {
     let has = |row: &Vec<Entry>| row.iter().any(|entry| papers(entry).is_some());
     let rows: Vec<&Vec<Entry>> = table.rows.iter().filter(|row| has(row)).collect();
@@ -185,7 +187,7 @@ fn of_table(table: &Table, experiment: &str) -> String {
     out
 }
 
-/// Metrics of which more is better.
+/// True for metrics of which a larger value is better.
 fn more_is_better(metric: &str) -> bool {
     metric.contains("speedup")
         || matches!(
@@ -198,8 +200,8 @@ fn more_is_better(metric: &str) -> bool {
         )
 }
 
-/// Of every entry, whether its numbers are the best of the arms beside which they stand: rows that
-/// differ in nothing but the arm.
+/// For every entry, flags of the numbers that are best among comparable arms: rows that differ only
+/// in the arm.
 fn best(table: &Table) -> Vec<Vec<Vec<bool>>> {
     let mut best: Vec<Vec<Vec<bool>>> = table
         .rows
@@ -240,7 +242,7 @@ fn best(table: &Table) -> Vec<Vec<Vec<bool>>> {
                 let Some((_, most)) = members.iter().max_by(by_value) else {
                     continue;
                 };
-                // What is printed alike is as good.
+                // Numbers with equal text count as equal.
                 for (index, _) in members.iter().filter(|(_, own)| own.text == most.text) {
                     let flag = best.get_mut(*index).and_then(|row| row.get_mut(column));
                     if let Some(flag) = flag.and_then(|entry| entry.get_mut(place)) {
@@ -260,7 +262,7 @@ fn length(entry: &Entry) -> usize {
     }
 }
 
-/// An entry's words, for comparing.
+/// Text of an entry, for comparisons.
 fn plain(entry: &Entry) -> String {
     match entry {
         Entry::Text { text } => text.clone(),
@@ -272,7 +274,7 @@ fn plain(entry: &Entry) -> String {
     }
 }
 
-/// True of a column before all numbers: it names its row.
+/// True for a column before all numbers, which names its row.
 fn names_rows(head: &[Head], column: usize) -> bool {
     head.iter().take(column + 1).all(|head| !head.numeric)
 }

@@ -11,7 +11,7 @@ fn number(value: f64, interval: bool) -> Entry {
     })
 }
 
-/// Two targets, three arms, and so many columns of numbers.
+/// Two targets, three arms, and `columns` columns of numbers.
 fn table(columns: usize, rows: usize) -> Table {
     let mut head = vec![Head::words("target"), Head::words("arm")];
     head.extend((0..columns).map(|column| Head::numbers(&format!("task-{column}"))));
@@ -34,7 +34,7 @@ fn table(columns: usize, rows: usize) -> Table {
     }
 }
 
-/// Digits that the lines of a block take, scripts counted as such.
+/// Maximum width of the lines of a block, in digits.
 fn widest(latex: &str) -> f64 {
     let mut widest: f64 = 0.0;
     for block in latex.split("\\begin{tabular}").skip(1) {

@@ -1,6 +1,6 @@
-//! Words in LaTeX's terms, the paper's names as formulas.
+//! Text in LaTeX, with the paper's names as formulas.
 
-/// Names of methods and the formulas for them, the longest first.
+/// Names of methods and their formulas, the longest first.
 const NAMES: [(&str, &str); 6] = [
     (
         "L_DM+L_N-gram",
@@ -13,12 +13,12 @@ const NAMES: [(&str, &str); 6] = [
     ("L_DM", "$L_\\mathrm{DM}$"),
 ];
 
-/// Text with its names as formulas and everything else escaped.
+/// Text with names as formulas and everything else escaped.
 pub(super) fn text(raw: &str) -> String {
     let mut out = String::with_capacity(raw.len());
     let mut rest = raw;
     while let Some(first) = rest.chars().next() {
-        // A name inside another word is that word's.
+        // A name inside a longer word is left alone.
         let inside = raw[..raw.len() - rest.len()]
             .chars()
             .next_back()
@@ -38,12 +38,12 @@ pub(super) fn text(raw: &str) -> String {
     out
 }
 
-/// The characters that a text takes on the page, nearly.
+/// Approximate number of characters of a text in print.
 pub(super) fn width(raw: &str) -> usize {
     raw.chars().count()
 }
 
-/// A label: the experiment's name and an id, without what TeX gives a meaning of its own.
+/// A label: the experiment's name and an id, without special characters of TeX.
 pub(super) fn label(experiment: &str, id: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_ascii_alphanumeric() || c == '.' => c,
