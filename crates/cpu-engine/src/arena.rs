@@ -1,7 +1,7 @@
-//! One block of memory for all weights of a model, on huge pages where the system has them.
+//! One block of memory for all weights of a model, on huge pages if the system has them.
 //!
-//! A forward walks every weight once. On pages of 4 KiB it would miss the address cache at every
-//! sixty-fourth line, and the processor's prefetchers, which stop at page boundaries, with it.
+//! A forward reads every weight once. On pages of 4 KiB it would miss the TLB at every sixty-fourth
+//! cache line, and the processor's prefetchers stop at page boundaries.
 #![expect(unsafe_code, reason = "typed views into one allocation")]
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 /// Alignment of every buffer: a cache line.
 const LINE: usize = 64;
-/// Size and alignment of a huge page.
+/// Size and alignment of a huge page, in bytes.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Types of which all zero bytes are a value.
+/// Types for which all-zero bytes are a valid value.
 ///
 /// # Safety
 /// The type has no padding that matters, no niche, no drop glue, and alignment at most [`LINE`].
@@ -28,12 +28,12 @@ unsafe impl Zeroed for half::bf16 {}
 // SAFETY: as above.
 unsafe impl Zeroed for half::f16 {}
 
-/// As `Vec` does for sizes beyond the address space.
+/// Panics as `Vec` does for sizes beyond the address space.
 fn overflow() -> ! {
     panic!("capacity overflow")
 }
 
-/// An allocation, zeroed.
+/// A zeroed allocation.
 struct Memory {
     start: NonNull<u8>,
     layout: Layout,
@@ -58,7 +58,7 @@ impl Memory {
         #[cfg(target_os = "linux")]
         if align == HUGE_PAGE {
             // Before the first write, so that huge pages are there from the start. A refusal costs
-            // speed only.
+            // only speed.
             let whole = layout.size() / HUGE_PAGE * HUGE_PAGE;
             // SAFETY: the range is inside this allocation, and the advice does not change its contents.
             unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
@@ -76,14 +76,14 @@ impl Drop for Memory {
     }
 }
 
-/// Hands out zeroed buffers of one allocation.
+/// Allocator of zeroed buffers within one allocation.
 pub(crate) struct Arena {
     memory: Arc<Memory>,
     used: usize,
 }
 
 impl Arena {
-    /// Room for `bytes`, the buffers' rounding to cache lines included.
+    /// An arena with room for `bytes`, which include the rounding of buffers to cache lines.
     pub(crate) fn new(bytes: usize) -> Self {
         Self {
             memory: Arc::new(Memory::new(bytes)),
@@ -91,13 +91,13 @@ impl Arena {
         }
     }
 
-    /// An arena of its own for something of `bytes` that may be given up before the rest; small things
-    /// stay together.
+    /// A separate arena for data of `bytes` that may be freed before the rest; `None` for small
+    /// data, which stay together.
     pub(crate) fn apart(bytes: usize) -> Option<Self> {
         (bytes >= HUGE_PAGE).then(|| Self::new(bytes))
     }
 
-    /// Bytes that a buffer of `len` values takes up.
+    /// Number of bytes that a buffer of `len` values takes.
     pub(crate) fn bytes_of<T: Zeroed>(len: usize) -> usize {
         let bytes = len.checked_mul(size_of::<T>());
         match bytes.and_then(|bytes| bytes.checked_next_multiple_of(LINE)) {
@@ -106,7 +106,7 @@ impl Arena {
         }
     }
 
-    /// A buffer of `len` zeros; in memory of its own once the arena is full.
+    /// A buffer of `len` zeros. Once the arena is full, it gets memory of its own.
     pub(crate) fn take<T: Zeroed>(&mut self, len: usize) -> Buffer<T> {
         let bytes = Self::bytes_of::<T>(len);
         if bytes > self.memory.layout.size() - self.used {
@@ -124,7 +124,7 @@ impl Arena {
     }
 }
 
-/// A slice of an arena, owned.
+/// An owned slice of an arena.
 pub(crate) struct Buffer<T> {
     start: NonNull<T>,
     len: usize,
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "capacity overflow")]
     fn sizes_beyond_the_address_space_are_refused() {
-        // Four bytes each: without a check this would be taken for a buffer of four bytes.
+        // Each value has four bytes; without a check this would become a buffer of four bytes.
         Arena::new(0).take::<f32>(usize::MAX / 4 + 2);
     }
 

@@ -1,4 +1,4 @@
-//! How fast this machine reads memory: what bounds decoding.
+//! Measurement of the memory bandwidth of this machine, which bounds decoding.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
@@ -12,18 +12,18 @@ use crate::kernels::panel::{F32Row, PanelRow};
 use crate::kernels::simd::{Kernel, PANEL, Simd};
 use crate::pool::Pool;
 
-/// A buffer far larger than any cache, read again and again.
+/// A buffer far larger than any cache, to be read repeatedly.
 pub struct MemoryProbe {
     rows: Buffer<F32Row>,
     kernels: Kernels,
     pool: std::sync::Arc<Pool>,
 }
 
-/// Chunks a thread reads in a pass.
+/// Number of chunks that a thread reads in a pass.
 const CHUNKS_PER_THREAD: usize = 4;
 
 impl MemoryProbe {
-    /// A buffer of `bytes` (rounded up to a cache line), read by `threads` threads.
+    /// A probe with a buffer of `bytes` (rounded up to a cache line) that `threads` threads read.
     ///
     /// # Errors
     /// [`LmError::Threads`] if the helper threads cannot be started.
@@ -38,7 +38,7 @@ impl MemoryProbe {
         })
     }
 
-    /// Reads the buffer once and returns bytes per second.
+    /// Reads the buffer once. Returns bytes per second.
     pub fn pass(&self) -> f64 {
         let chunks = self.pool.threads() * CHUNKS_PER_THREAD;
         let sink = AtomicU32::new(0);
@@ -55,7 +55,7 @@ impl MemoryProbe {
     }
 }
 
-/// Reads four places at once, as the matrix kernel does.
+/// Kernel that reads four streams at once, as the matrix kernel does.
 struct SumRows<'a>(&'a [F32Row]);
 
 impl Kernel for SumRows<'_> {

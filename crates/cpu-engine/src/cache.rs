@@ -1,33 +1,34 @@
-//! Keys and values in the layout the matrix kernel reads.
+//! The KV cache, in the layout that the matrix kernel reads.
 //!
-//! The cache grows by segments of positions as tokens come, so a model that could hold a hundred
-//! thousand of them takes memory for those that it holds. Segments never move. The chain of additions
-//! over a context is interrupted between two of them and taken up again as it was, so where they
-//! begin changes no bit.
+//! The cache grows by segments of positions as tokens come, so it takes memory for the tokens that
+//! it holds and not for the longest context. Segments never move. The chain of additions over a
+//! context is interrupted between two segments and continued as it was, so the boundaries of
+//! segments change no bit of a result.
 
 use lm::{KvType, LmConfig};
 
 use crate::kernels::panel::{F16Row, F32Row, PanelRow};
 use crate::kernels::simd::PANEL;
 
-/// Positions of a segment, where the model holds as many: some tens of MiB of an 8B model.
+/// Number of positions of a segment, unless the model holds fewer. In an 8B model a segment takes
+/// some tens of MiB.
 pub(crate) const SEGMENT: usize = 256;
 
-/// Keys and values of one block at neighbouring positions.
+/// Keys and values of one block at consecutive positions.
 #[derive(Debug)]
 pub(crate) struct Segment<R> {
-    /// `[kv_heads][positions / 16][head_dim]` rows of sixteen positions: scores of sixteen positions
-    /// are one panel.
+    /// `[kv_heads][positions / 16][head_dim]` rows of sixteen positions, so that the scores of
+    /// sixteen positions are one panel.
     pub(crate) keys: Vec<R>,
     /// `[kv_heads][head_dim / 16][positions]` rows of sixteen dimensions.
     pub(crate) values: Vec<R>,
 }
 
-/// The segments of every block.
+/// Segments by block.
 #[derive(Debug)]
 pub(crate) struct Blocks<R>(Vec<Vec<Segment<R>>>);
 
-/// Blocks with numbers of one width.
+/// Segments, in one of the storage formats.
 #[derive(Debug)]
 pub(crate) enum Stored {
     F32(Blocks<F32Row>),
@@ -41,19 +42,19 @@ pub(crate) struct Cache {
     pub(crate) stored: Stored,
 }
 
-/// What decides the size of a cache.
+/// Parameters that determine the size of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheShape {
     layers: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
-    /// Positions of a segment, a multiple of sixteen.
+    /// Number of positions of a segment, a multiple of sixteen.
     pub(crate) positions: usize,
     kind: KvType,
 }
 
 impl CacheShape {
-    /// That of a model which holds at most `max_len` tokens.
+    /// The shape for a model that holds at most `max_len` tokens.
     pub(crate) fn new(config: &LmConfig, max_len: usize, kind: KvType) -> Self {
         Self {
             layers: config.num_layers,
@@ -64,7 +65,7 @@ impl CacheShape {
         }
     }
 
-    /// Rows of the keys of a segment, and of its values.
+    /// Number of rows of the keys of a segment, and of its values.
     fn rows(&self) -> [usize; 2] {
         [
             self.kv_heads * self.positions / PANEL * self.head_dim,
@@ -72,7 +73,7 @@ impl CacheShape {
         ]
     }
 
-    /// Bytes at a context of `len` tokens, at least one segment.
+    /// Size in bytes at a context of `len` tokens, of at least one segment.
     pub(crate) fn bytes(&self, len: usize) -> usize {
         let row = match self.kind {
             KvType::F32 => size_of::<F32Row>(),
@@ -97,7 +98,7 @@ impl<R: PanelRow> Blocks<R> {
         self.0.first().map_or(0, Vec::len)
     }
 
-    /// Another segment for every block.
+    /// Adds a segment to every block.
     fn grow(&mut self, shape: &CacheShape) {
         let [keys, values] = shape.rows();
         for block in &mut self.0 {
@@ -127,7 +128,7 @@ impl<R: PanelRow> Blocks<R> {
     }
 }
 
-/// Where a key and a value go.
+/// Destination of a key and a value.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) block: usize,
@@ -152,7 +153,7 @@ impl Cache {
         self.shape
     }
 
-    /// Makes room for `len` positions.
+    /// Grows to at least `len` positions.
     pub(crate) fn reserve(&mut self, len: usize) {
         let segments = len.div_ceil(self.shape.positions);
         while self.segments() < segments {
@@ -178,7 +179,7 @@ impl Cache {
         }
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.shape.bytes(self.segments() * self.shape.positions)
     }

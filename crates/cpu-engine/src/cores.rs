@@ -1,15 +1,15 @@
-//! How many threads decode by default.
+//! Default number of threads for decoding.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Of the fastest core's capacity, what a core has at least that takes part. All threads wait for the
-/// slowest at the end of every product.
+/// Least capacity of a core that takes part, relative to the fastest one. The threshold is high
+/// because all threads wait for the slowest at the end of every product.
 const FAST: f64 = 0.75;
 
-/// One a logical core that this process may use. Where Linux says that cores differ, those that are
-/// made to save energy are left out.
+/// Number of logical cores that this process may use. If Linux reports cores of different kinds,
+/// those made to save energy are left out.
 pub fn default_threads() -> usize {
     let all = std::thread::available_parallelism().map_or(1, |n| n.get());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -21,14 +21,14 @@ pub fn default_threads() -> usize {
         .map_or(all, |fast| fast.min(all))
 }
 
-/// How many of `allowed` are fast; nothing where cores do not differ.
+/// Number of fast cores among `allowed`; `None` if cores do not differ.
 fn fast_cores(devices: &Path, allowed: &BTreeSet<usize>) -> Option<usize> {
-    // Processors with two kinds of x86 cores have a device for each kind.
+    // Hybrid x86 processors have a device for each kind of core.
     if let Ok(list) = std::fs::read_to_string(devices.join("cpu_core/cpus")) {
         let fast = cpus(&list).intersection(allowed).count();
         return (fast > 0).then_some(fast);
     }
-    // Those of other makers have a capacity for each core.
+    // Other hybrid processors report a capacity for each core.
     let capacities = allowed.iter().map(|cpu| {
         let file = devices.join(format!("system/cpu/cpu{cpu}/cpu_capacity"));
         let text = std::fs::read_to_string(file).ok()?;
@@ -39,7 +39,7 @@ fn fast_cores(devices: &Path, allowed: &BTreeSet<usize>) -> Option<usize> {
     Some(capacities.iter().filter(|&&c| c >= FAST * most).count()).filter(|&fast| fast > 0)
 }
 
-/// The numbers of a list such as `0-3,8`; what cannot be read is left out.
+/// The numbers of a list such as `0-3,8`. Parts that cannot be read are left out.
 fn cpus(list: &str) -> BTreeSet<usize> {
     let range = |part: &str| -> Option<RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -77,7 +77,7 @@ mod tests {
         write(two_kinds.path(), "cpu_atom/cpus", "4-11\n");
         assert_eq!(fast_cores(two_kinds.path(), &cpus("0-11")), Some(4));
         assert_eq!(fast_cores(two_kinds.path(), &cpus("2-5")), Some(2));
-        // A process that may use slow ones alone uses them.
+        // A process that may use only slow cores uses them.
         assert_eq!(fast_cores(two_kinds.path(), &cpus("4-11")), None);
 
         let capacities = tempfile::tempdir().unwrap();

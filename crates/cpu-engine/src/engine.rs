@@ -1,4 +1,4 @@
-//! The engine behind the decode seam.
+//! The CPU engine: an implementation of [`DecodeEngine`].
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::states::States;
 use crate::weights::Weights;
 use crate::{EngineOptions, KernelChoice, Walk, walks};
 
-/// Bytes an engine holds.
+/// Memory of an engine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Packed weights, embedding included. Engines that share them all count them.
+    /// Packed weights, embedding included. Engines that share weights each count all of them.
     pub weights: usize,
-    /// KV cache, as long as it has been so far.
+    /// KV cache, at its largest size so far.
     pub cache: usize,
     /// Activations, attention scores and rotary tables.
     pub scratch: usize,
 }
 
 impl MemoryUse {
-    /// Everything together.
+    /// The sum.
     pub fn total(&self) -> usize {
         self.weights + self.cache + self.scratch
     }
 
-    /// What an engine with these options will hold once its context is full, its weights not compact:
-    /// known without building it.
+    /// Memory of an engine with these options at a full context, with plain weights. No engine is
+    /// built.
     pub fn expected(config: &LmConfig, options: &EngineOptions) -> Self {
         let len = options.max_len.min(config.max_context());
         let threads = options.threads.max(1);
@@ -51,16 +51,16 @@ impl MemoryUse {
         }
     }
 
-    /// Bytes of the weights if all matrices are [compact](crate::Compact): a lower bound of what they
-    /// take in f32 and bf16.
+    /// Size of the weights in bytes if all matrices are [compact](crate::Compact): a lower bound
+    /// for f32 and bf16.
     pub fn compact_weights(config: &LmConfig, weights: WeightType) -> usize {
         Weights::bytes_for(config, weights, true)
     }
 }
 
-/// The weights of a model as an engine reads them, without an engine: what a drafter that serves
-/// several targets keeps for each of them. A clone is the same weights, not a copy; engines that were
-/// built with one share them until they are loaded with others.
+/// Packed weights of a model, without an engine. A drafter that serves several targets keeps one
+/// such set for each of them. A clone shares the weights. Engines built with it share them too,
+/// until they load others.
 #[derive(Clone)]
 pub struct PackedWeights {
     config: LmConfig,
@@ -69,8 +69,8 @@ pub struct PackedWeights {
 }
 
 impl PackedWeights {
-    /// Packs the weights of a source as an engine with these options would, on as many threads. A few
-    /// rows a thread are in f32 at a time.
+    /// Packs the weights of a source as an engine with these options would, on as many threads.
+    /// Only a few rows per thread are in f32 at a time.
     ///
     /// # Errors
     /// Those of the source; [`LmError::Kernels`] and [`LmError::Threads`] as for an engine.
@@ -87,8 +87,8 @@ impl PackedWeights {
         })
     }
 
-    /// These weights with other last blocks, packed on as many threads as `options` says; what lies
-    /// below them is shared, not copied.
+    /// These weights with other last blocks, packed on the threads of `options`. The blocks below
+    /// are shared, not copied.
     ///
     /// # Errors
     /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors.
@@ -108,7 +108,7 @@ impl PackedWeights {
         })
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.weights.bytes()
     }
@@ -123,7 +123,7 @@ impl PackedWeights {
     }
 }
 
-/// [`PackedWeights`], for as long as an engine uses them.
+/// A weak reference to [`PackedWeights`].
 #[derive(Clone)]
 pub struct WeakWeights {
     config: LmConfig,
@@ -132,7 +132,7 @@ pub struct WeakWeights {
 }
 
 impl WeakWeights {
-    /// The weights, if there is still an engine that uses them.
+    /// The weights, if any owner still holds them.
     pub fn upgrade(&self) -> Option<PackedWeights> {
         Some(PackedWeights {
             config: self.config.clone(),
@@ -147,10 +147,10 @@ fn pool(options: &EngineOptions) -> Result<Arc<Pool>, LmError> {
     Pool::shared(threads).map_err(|source| LmError::Threads { threads, source })
 }
 
-/// Positions for which rotary angles are computed at first.
+/// Number of positions for which rotary angles are computed at first.
 const FIRST_POSITIONS: usize = 512;
 
-/// A decoder on the CPU that reads its packed weights once for all tokens of a call.
+/// A decoder on the CPU. It reads its packed weights once for all tokens of a call.
 ///
 /// # Invariants
 /// - **Batch invariance**: the logits of a position are bit-identical whatever number of tokens it
@@ -158,7 +158,7 @@ const FIRST_POSITIONS: usize = 512;
 ///   threads. Every output element is one chain of multiply-adds in a fixed order; tiles and
 ///   threads only decide which chains run side by side. Greedy speculative output therefore equals
 ///   plain decoding token for token. Instruction sets and weight types do differ from each other.
-/// - A forward allocates nothing after the first one with its number of logits, but for what a longer
+/// - After the first forward with its number of logits, a forward allocates only what a longer
 ///   context needs: a segment of the KV cache every few hundred tokens.
 ///
 /// ```
@@ -181,30 +181,31 @@ pub struct CpuEngine {
     kind: WeightType,
     weights: Arc<Weights>,
     rope: RotaryTables,
-    /// Positions of `rope`.
+    /// Number of positions of `rope`.
     positions: usize,
     executor: Executor,
     cache: Cache,
     scratch: Scratch,
     len: usize,
     max_len: usize,
-    /// The final hidden state of the last pass, empty where it computed no logits.
+    /// The final hidden state of the last pass, `[hidden_size]`; empty if it computed no logits.
     state: Vec<f32>,
-    /// What enters a block, where it is kept.
+    /// Kept input states of a block, if any are kept.
     states: Option<States>,
 }
 
 impl CpuEngine {
-    /// Packs the weights of a model: of a checkpoint in memory, or straight from its files.
+    /// Packs the weights of a model, from a checkpoint in memory or directly from its files.
     ///
     /// # Errors
-    /// Those of the source; [`LmError::Kernels`] if the processor lacks the instruction set asked for;
-    /// [`LmError::Threads`] if the helper threads cannot be started.
+    /// Those of the source; [`LmError::Kernels`] if the processor lacks the requested instruction
+    /// set; [`LmError::Threads`] if the helper threads cannot be started.
     pub fn new(source: &dyn TensorSource, options: EngineOptions) -> Result<Self, LmError> {
         Self::with_weights(PackedWeights::new(source, &options)?, options)
     }
 
-    /// An engine with random weights, drawn straight into their packed form: for timing a shape.
+    /// An engine with random weights, drawn directly in their packed form. It serves to time a
+    /// shape.
     ///
     /// # Errors
     /// As [`CpuEngine::new`].
@@ -216,7 +217,7 @@ impl CpuEngine {
         Self::new(&RandomWeights::new(config, seed), options)
     }
 
-    /// An engine that shares weights with whoever else has them.
+    /// An engine that shares these weights with their other owners.
     ///
     /// # Errors
     /// [`LmError::OtherModel`] if the options ask for another storage; else as [`CpuEngine::new`].
@@ -254,12 +255,13 @@ impl CpuEngine {
         })
     }
 
-    /// Replaces the weights by those of a model of the same shape, in place unless they are shared,
-    /// after a training step. The KV cache is emptied: its keys and values belong to the old weights.
+    /// Replaces the weights by those of a model of the same shape, for example after a training
+    /// step. This happens in place unless they are shared. The KV cache is emptied, because its
+    /// keys and values belong to the old weights.
     ///
     /// # Errors
-    /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is then
-    /// unchanged, unless a file could not be read to its end.
+    /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is
+    /// then unchanged, unless a file could not be read to its end.
     pub fn load_weights(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
         if *source.config() != self.config {
             return Err(LmError::OtherModel);
@@ -269,7 +271,7 @@ impl CpuEngine {
         let compact = self.weights.is_compact();
         let alone = Arc::get_mut(&mut self.weights).is_some_and(|weights| weights.is_alone());
         if !alone {
-            // Others decode with these, or may still ask for them.
+            // Other engines use these weights, or may still ask for them.
             let own = Weights::new(&self.config, self.kind, compact);
             self.weights = Arc::new(own);
         }
@@ -279,12 +281,12 @@ impl CpuEngine {
         }
     }
 
-    /// Replaces the last blocks and the last norm, after a training step on them; the others stay as they
-    /// are. The KV cache is emptied.
+    /// Replaces the last blocks and the last norm, for example after a training step on them. The
+    /// other blocks stay as they are. The KV cache is emptied.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors. The engine is
-    /// then unchanged.
+    /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors. The engine
+    /// is then unchanged.
     pub fn load_tail(&mut self, tail: &Tail) -> Result<(), LmError> {
         let packed = self.packed().with_tail_on(tail, &self.executor.pool)?;
         self.weights = packed.weights;
@@ -292,12 +294,12 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// Keeps the residual stream that enters the last `blocks` blocks, `[hidden_size]` numbers in f32
-    /// for every token in the cache, from now on: what those blocks learn from without the others being
-    /// run again. The KV cache is emptied.
+    /// Keeps from now on the residual stream that enters the last `blocks` blocks, `[hidden_size]`
+    /// numbers in f32 for every token in the cache. Those blocks can be trained on it without
+    /// running the blocks below again. The KV cache is emptied.
     ///
     /// # Errors
-    /// [`LmError::Blocks`] for more blocks than there are, or none.
+    /// [`LmError::Blocks`] for no blocks, or more than there are.
     pub fn keep_states(&mut self, blocks: usize) -> Result<(), LmError> {
         let first = first_of_last(&self.config, blocks)?;
         self.forget();
@@ -305,8 +307,9 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// The kept states of a text, `[ids.len(), hidden_size]`. What the cache holds of it is there
-    /// already; the rest is computed, and the cache holds `ids` afterwards. Empty where none are kept.
+    /// The kept states of a text, `[ids.len(), hidden_size]`; empty if none are kept. States of
+    /// tokens in the cache are there already; the others are computed, and the cache then holds
+    /// `ids`.
     ///
     /// # Errors
     /// As [`DecodeEngine::forward`].
@@ -321,11 +324,11 @@ impl CpuEngine {
         Ok(states.map_or(&[], |states| states.rows(ids.len())))
     }
 
-    /// Decodes with other weights of the same shape and type from now on, compact or not; `packed`
-    /// receives the ones used so far. Moves pointers only. The KV cache is emptied.
+    /// Exchanges the weights for others of the same shape and type, compact or not; `packed`
+    /// receives the ones used so far. Only pointers move. The KV cache is emptied.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] if configuration or type differ; nothing is changed then.
+    /// [`LmError::OtherModel`] if configuration or type differ. Nothing is changed then.
     pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<(), LmError> {
         if packed.config != self.config || packed.kind != self.kind {
             return Err(LmError::OtherModel);
@@ -335,7 +338,7 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// The weights, to be shared.
+    /// The weights, for sharing.
     pub fn packed(&self) -> PackedWeights {
         PackedWeights {
             config: self.config.clone(),
@@ -344,7 +347,7 @@ impl CpuEngine {
         }
     }
 
-    /// Drops what was computed with other weights.
+    /// Drops all results of the previous weights.
     fn forget(&mut self) {
         self.len = 0;
         self.state.clear();
@@ -354,7 +357,8 @@ impl CpuEngine {
     fn reserve(&mut self, len: usize) {
         self.cache.reserve(len);
         if len > self.positions || self.scratch.context() < len {
-            // Twice as much as before, so that a context that grows token by token costs its length.
+            // Doubled, so that a context that grows token by token costs time proportional to its
+            // length.
             let room = (2 * self.positions).max(len).min(self.max_len);
             if len > self.positions {
                 self.rope = RotaryTables::of_positions(&self.config, self.max_len, room);
@@ -364,8 +368,8 @@ impl CpuEngine {
         }
     }
 
-    /// Appends `ids` without computing logits: the cheap way to take in a prompt whose last token
-    /// is scored separately.
+    /// Appends `ids` without computing logits. This is the cheap way to read a prompt whose last
+    /// token is scored separately.
     ///
     /// # Errors
     /// As [`DecodeEngine::forward`].
@@ -377,8 +381,8 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// Appends `ids` and scores the last of them, as if it had been appended alone: `logits` becomes
-    /// `[vocab_size]`, or empty with `ids`.
+    /// Appends `ids` and computes the logits of the last one, with the same bits as if it had been
+    /// appended alone. `logits` becomes `[vocab_size]`, or empty if `ids` is.
     ///
     /// # Errors
     /// As [`DecodeEngine::forward`].
@@ -398,19 +402,19 @@ impl CpuEngine {
         Ok(())
     }
 
-    /// How the weights are walked.
+    /// The present [`Walk`]: the order in which weights are read.
     pub fn walk(&self) -> Walk {
         self.executor.weights.walk()
     }
 
-    /// Walks the weights otherwise from now on, which no result shows.
+    /// Sets the [`Walk`]. Results do not depend on it.
     pub fn set_walk(&mut self, walk: Walk) {
         self.executor.weights = self.executor.kernels.walking(walk);
     }
 
-    /// Measures which walk is the fastest over these weights with this instruction set and number of
-    /// threads, reading about 100 MB of them some hundred times; nothing where they are so few that
-    /// they stay in caches.
+    /// The fastest walk over these weights with this instruction set and number of threads, by
+    /// measurement: about 100 MB of weights are read some hundred times. `None` if the weights are
+    /// so few that they stay in caches.
     pub fn fastest_walk(&self) -> Option<Walk> {
         walks::fastest(&self.weights, &self.executor)
     }
@@ -425,17 +429,17 @@ impl CpuEngine {
         self.executor.kernels.choice()
     }
 
-    /// Whether weights are kept compact: see [`Compact`](crate::Compact).
+    /// True if weights are kept compact: see [`Compact`](crate::Compact).
     pub fn compact(&self) -> bool {
         self.weights.is_compact()
     }
 
-    /// Threads of a forward.
+    /// Number of threads of a forward.
     pub fn threads(&self) -> usize {
         self.executor.pool.threads()
     }
 
-    /// Memory held at the longest context so far.
+    /// Memory at the longest context so far.
     pub fn memory(&self) -> MemoryUse {
         MemoryUse {
             weights: self.weights.bytes(),
@@ -446,19 +450,20 @@ impl CpuEngine {
         }
     }
 
-    /// Bytes of weights that a forward reads: what bounds its speed when memory does.
+    /// Number of bytes of weights that a forward reads. It bounds the speed if memory does.
     pub fn weight_bytes_per_forward(&self) -> usize {
         self.weights.bytes_per_token()
     }
 
     /// The final hidden state, after the last norm, of the last token of the last
-    /// [`forward`](DecodeEngine::forward): what its logits were computed from, `[hidden_size]`.
-    /// Empty after [`append`](Self::append), before the first forward, and once the weights are others.
+    /// [`forward`](DecodeEngine::forward), `[hidden_size]`. Its logits were computed from it. Empty
+    /// after [`append`](Self::append), before the first forward, and after a change of weights.
     pub fn last_state(&self) -> &[f32] {
         &self.state
     }
 
-    /// One pass for `ids`, of which as many are scored as `logits` has room for.
+    /// Runs one pass over `ids` and computes as many rows of logits, for the last tokens, as
+    /// `logits` has room for.
     fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
         self.reserve(self.len + ids.len());
         Pass {
@@ -484,17 +489,17 @@ impl CpuEngine {
         }
     }
 
-    /// The forwards of several sequences as one: weights that the engines share are read once for the
-    /// tokens of all. `logits` becomes their rows, one sequence after the other,
-    /// `[tokens of all, vocab_size]`; they have the bits that [`forward`](DecodeEngine::forward) of
-    /// each engine alone gives, and so has [`last_state`](Self::last_state).
+    /// The forwards of several sequences as one: weights that the engines share are read once for
+    /// the tokens of all. `logits` becomes their rows, one sequence after the other, `[tokens of
+    /// all, vocab_size]`. The rows, and [`last_state`](Self::last_state), have the bits of
+    /// [`forward`](DecodeEngine::forward) of each engine alone.
     ///
-    /// Engines whose weights are not shared are run one after the other, and so is what does not fit
-    /// into one pass. Returns the number of passes.
+    /// Engines whose weights are not shared run one after the other, as do sequences that do not
+    /// fit into one pass. Returns the number of passes.
     ///
     /// # Errors
-    /// As [`forward`](DecodeEngine::forward) for any of them, and [`LmError::OtherModel`] where their
-    /// vocabularies have different sizes; no cache is changed then.
+    /// As [`forward`](DecodeEngine::forward) for any of them, and [`LmError::OtherModel`] if their
+    /// vocabularies have different sizes. No cache is changed then.
     pub fn forward_together(
         sequences: &mut [(&mut Self, &[u32])],
         logits: &mut Vec<f32>,
@@ -537,7 +542,7 @@ impl CpuEngine {
         Ok(passes)
     }
 
-    /// One pass for sequences that share weights and fit into it.
+    /// Runs one pass for sequences that share weights and fit into it.
     fn pass_together(sequences: &mut [(&mut Self, &[u32])], count: usize, logits: &mut [f32]) {
         let ids: Vec<u32> = sequences
             .iter()
@@ -553,7 +558,7 @@ impl CpuEngine {
         let Some(((lead, first), others)) = sequences.split_first_mut() else {
             return;
         };
-        // The activations of all are those of the first engine.
+        // The activations of all sequences are those of the first engine.
         lead.scratch.reserve(longest);
         let stretch = |rope, cache, states, len: usize, count| Stretch {
             rope,
@@ -584,7 +589,7 @@ impl CpuEngine {
             count,
         }
         .run(&ids, logits);
-        // All tokens are scored: a sequence's state is that of its last one.
+        // All tokens are scored; a sequence's state is that of its last token.
         let mut end = 0;
         for i in 0..sequences.len() {
             end += sequences[i].1.len();
@@ -601,7 +606,7 @@ impl CpuEngine {
     }
 }
 
-/// How many of these sequences, at least one, go through one pass.
+/// Number of these sequences, at least one, that share one pass.
 fn together(sequences: &[(&mut CpuEngine, &[u32])]) -> usize {
     let Some((first, _)) = sequences.first() else {
         return 0;
@@ -614,7 +619,7 @@ fn together(sequences: &[(&mut CpuEngine, &[u32])]) -> usize {
     sequences.iter().take_while(fits).count().max(1)
 }
 
-/// Tokens of each pass but the last, so that all are about as long.
+/// Number of tokens of each pass but the last, so that all passes are about as long.
 fn pass_tokens(count: usize) -> usize {
     count.div_ceil(count.div_ceil(PASS_TOKENS).max(1)).max(1)
 }

@@ -18,9 +18,9 @@ use crate::kernels::vector::RmsNorm;
 use crate::states::States;
 use crate::weights::{BlockWeights, Weights, panels};
 
-/// Most tokens of one pass; longer inputs take several, which batch invariance makes equivalent.
-/// Large enough that reading the weights costs nothing beside multiplying, small enough that
-/// activations stay in cache.
+/// Largest number of tokens of one pass. Longer inputs take several passes, with the same results
+/// by batch invariance. It is large enough that reading the weights costs nothing beside
+/// multiplying, and small enough that activations stay in cache.
 pub(crate) const PASS_TOKENS: usize = 48;
 
 /// Activations of a pass, allocated once.
@@ -40,11 +40,11 @@ pub(crate) struct Scratch {
     gate_up: Vec<f32>,
     /// Gated activations, `[tokens][intermediate_size]`.
     gated: Vec<f32>,
-    /// What a half of a block returns, where more happens to it than being added; or empty.
+    /// Output of attention or MLP, if more happens to it than being added; else empty.
     branch: Vec<f32>,
     /// One rotated key.
     key: Vec<f32>,
-    /// Normalised heads of one position, where they are; or empty.
+    /// Normalised heads of one position, if the model normalises them; else empty.
     heads: Vec<f32>,
     /// Input of the projection at hand, for integer weights.
     quantised: QuantScratch,
@@ -52,7 +52,7 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// `rounded` says whether projections read activations narrower than f32.
+    /// Buffers for a model. `rounded` is true if projections read activations narrower than f32.
     pub(crate) fn new(config: &LmConfig, threads: usize, rounded: bool) -> Self {
         let widest = config
             .hidden_size
@@ -83,7 +83,7 @@ impl Scratch {
         }
     }
 
-    /// The longest context that there is room for.
+    /// The longest context that the buffers have room for.
     pub(crate) fn context(&mut self) -> usize {
         let scratch = self.attention.first_mut();
         scratch.map_or(usize::MAX, |scratch| {
@@ -102,12 +102,12 @@ impl Scratch {
         }
     }
 
-    /// Normalised state of one of the tokens scored by the last pass.
+    /// Normalised state of one of the tokens scored by the last pass, `[width]`.
     pub(crate) fn normed(&self, token: usize, width: usize) -> &[f32] {
         &self.normed[token * width..][..width]
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let buffers = [
             &self.hidden,
@@ -131,45 +131,45 @@ impl Scratch {
     }
 }
 
-/// Columns of the fused query, key and value projection.
+/// Number of columns of the fused query, key and value projection, padded.
 fn qkv_stride(config: &LmConfig) -> usize {
     (panels(config.q_width()) + 2 * panels(config.kv_width())) * PANEL
 }
 
-/// Whether the residual stream takes what attention and MLP return just as it is.
+/// True if the residual stream takes the outputs of attention and MLP unchanged.
 fn adds_at_once(config: &LmConfig) -> bool {
     let block = &config.block;
     let biased = block.biases.out || block.biases.mlp;
     block.norms == Norms::Before && block.residual_scale == 1.0 && !biased
 }
 
-/// What a pass appends to one sequence.
+/// The part of a pass that belongs to one sequence.
 pub(crate) struct Stretch<'a> {
     pub(crate) rope: &'a RotaryTables,
     pub(crate) cache: &'a mut Cache,
-    /// Where what enters a block is kept, if it is.
+    /// Kept input states of a block, if any are kept.
     pub(crate) states: Option<&'a mut States>,
-    /// Tokens in the cache before the pass.
+    /// Number of tokens in the cache before the pass.
     pub(crate) start: usize,
-    /// Tokens of the pass.
+    /// Number of tokens of the pass.
     pub(crate) count: usize,
 }
 
-/// Everything a pass touches.
+/// Everything that a pass reads and writes.
 pub(crate) struct Pass<'a, 's> {
     pub(crate) config: &'a LmConfig,
     pub(crate) weights: &'a Weights,
     pub(crate) executor: &'a Executor,
     pub(crate) scratch: &'a mut Scratch,
-    /// The sequences, whose tokens are rows of the same products, one sequence after the other.
+    /// The sequences. Their tokens are rows of the same products, one sequence after the other.
     pub(crate) stretches: &'a mut [Stretch<'s>],
-    /// Tokens of all of them.
+    /// Number of tokens of all sequences.
     pub(crate) count: usize,
 }
 
 impl Pass<'_, '_> {
     /// Appends `ids` to the caches and scores the last of them, as many as `logits`
-    /// (`[scored][vocab_size]`) has room for: all, where there is more than one sequence.
+    /// (`[scored][vocab_size]`) has room for. With more than one sequence, all must be scored.
     pub(crate) fn run(&mut self, ids: &[u32], logits: &mut [f32]) {
         let (width, vocab) = (self.config.hidden_size, self.config.vocab_size);
         for (id, row) in ids.iter().zip(self.scratch.hidden.chunks_exact_mut(width)) {
@@ -206,7 +206,7 @@ impl Pass<'_, '_> {
         );
     }
 
-    /// Notes which tokens kept states will belong to.
+    /// Records the tokens of the states to keep.
     fn keep_ids(&mut self, ids: &[u32]) {
         let mut rest = ids;
         for stretch in &mut *self.stretches {
@@ -218,7 +218,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Keeps the residual stream where a sequence keeps what enters this block.
+    /// Keeps the residual stream for sequences that keep the input of this block.
     fn keep_states(&mut self, layer: usize) {
         let mut rows = &self.scratch.hidden[..];
         for stretch in &mut *self.stretches {
@@ -230,8 +230,8 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Goes on with the last `scored` tokens: of the others, the last block computes the keys and
-    /// values, and nothing else of it would be read.
+    /// Drops all but the last `scored` tokens. Of the others the last block computes only keys and
+    /// values, since no other result would be read.
     fn leave_unscored(&mut self, layer: usize, block: &BlockWeights, scored: usize) {
         let (width, count) = (self.config.hidden_size, self.count);
         let unscored = count - scored;
@@ -254,7 +254,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Normalises the residual stream; without a weight it goes on as it is.
+    /// Normalises the residual stream. Without a weight it is copied.
     fn norm(&mut self, weight: &[f32]) {
         let width = self.config.hidden_size;
         if weight.is_empty() {
@@ -305,7 +305,7 @@ impl Pass<'_, '_> {
         });
     }
 
-    /// Adds what a half of a block returns to the residual stream: its projection, with its bias,
+    /// Adds the output of attention or MLP to the residual stream: its projection, with its bias,
     /// through its norm, times the residual multiplier.
     fn add_branch(&mut self, branch: Branch<'_>) {
         let config = self.config;
@@ -349,7 +349,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// Some panels of the fused projection.
+    /// Computes some panels of the fused projection.
     fn project_qkv(&mut self, block: &BlockWeights, panels: Range<usize>) {
         let stride = qkv_stride(self.config);
         let bias = match block.qkv_bias.as_slice() {
@@ -363,7 +363,7 @@ impl Pass<'_, '_> {
             .project_panels(x, &block.qkv, panels, bias, &mut scratch.quantised, out);
     }
 
-    /// Normalises and rotates the keys; keys and values go to the cache.
+    /// Normalises and rotates the keys, and writes keys and values to the cache.
     fn keep_keys(&mut self, layer: usize, block: &BlockWeights) {
         let (head_dim, width) = (self.config.head_dim, self.config.kv_width());
         let key_at = panels(self.config.q_width()) * PANEL;
@@ -406,7 +406,8 @@ impl Pass<'_, '_> {
         let mut before = 0;
         for stretch in &*self.stretches {
             let (rope, count) = (stretch.rope.of(self.config, layer), stretch.count);
-            // A sequence's queries are a block of their own: attention reads one at a time.
+            // A sequence's queries are a contiguous block, because attention reads one sequence at
+            // a time.
             let queries = &mut queries[before * width..];
             before += count;
             for (i, row) in rows.by_ref().take(count).enumerate() {
@@ -446,25 +447,25 @@ impl Pass<'_, '_> {
     }
 }
 
-/// A half of a block.
+/// One half of a block: attention or MLP.
 #[derive(Clone, Copy)]
 enum Half {
     Attention,
     Mlp,
 }
 
-/// How a half of a block returns to the residual stream.
+/// Parameters with which a half's output returns to the residual stream.
 struct Branch<'a> {
     half: Half,
     matrix: &'a PackedMatrix,
-    /// Empty for none.
+    /// Bias; empty for none.
     bias: &'a [f32],
-    /// Weight of the norm behind it, empty for none.
+    /// Weight of the norm after the projection; empty for none.
     norm: &'a [f32],
 }
 
-/// Heads of one position behind their norm, if they have one: each by itself, or all together where
-/// the weight is as long as they are.
+/// Heads of one position after their norm, if the model has one. Each head is normalised by itself,
+/// or all together if the weight is as long as all of them.
 fn normed_heads<'a>(
     executor: &Executor,
     config: &LmConfig,
@@ -489,7 +490,7 @@ fn normed_heads<'a>(
     to
 }
 
-/// Writes a head, rotated for its position where its layer rotates, to `to`.
+/// Writes a head to `to`, rotated for its position if its layer rotates.
 fn turn(rope: Option<&RotaryTable>, position: usize, head: &[f32], to: &mut [f32]) {
     match rope {
         Some(table) => table.rotate(position, head, to),
@@ -497,7 +498,7 @@ fn turn(rope: Option<&RotaryTable>, position: usize, head: &[f32], to: &mut [f32
     }
 }
 
-/// Attention over the cache of a block, of `count` tokens from position `start` on, which are the
+/// Attention over the cache of a block, for `count` tokens from position `start` on. They are the
 /// rows of the pass from `row` on.
 fn attend<R: PanelRow>(
     (executor, scratch, width, row): (&Executor, &mut Scratch, usize, usize),

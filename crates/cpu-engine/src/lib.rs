@@ -2,23 +2,24 @@
 //!
 //! # How it works
 //!
-//! A speculative step scores `k + 1` tokens with the target (Algorithm 1), which pays only if that
+//! A speculative round scores `k + 1` tokens with the target (Algorithm 1), which pays only if that
 //! costs little more than scoring one. Weights are packed into panels of sixteen output columns,
-//! inputs are broadcast, and up to twelve rows are multiplied while a panel row is in registers:
-//! while weights come from memory, more rows are nearly free; once they fit in cache, arithmetic
-//! counts. So narrow weights meet narrow activations: bf16 ones beside bf16, bytes with a scale a
-//! group beside 8 and 4 bits. That is what other engines do with such weights, and without it fewer
-//! bytes would only make verification wait for the multipliers.
+//! inputs are broadcast, and up to twelve rows are multiplied while a panel row is in registers.
+//! While weights come from memory, more rows are nearly free; once they fit in cache, arithmetic
+//! counts. Activations are therefore as narrow as the weights: bf16 for bf16 weights, bytes with a
+//! scale per group for weights of 8 and 4 bits. Other engines do the same; without it fewer bytes
+//! of weights would only make verification wait for the multipliers.
 //!
-//! bf16 weights that are read from memory are kept in 12 bits ([`Compact`]), from which the kernel
-//! makes the same words on the way; so are f32 weights that a bf16 checkpoint was read into.
+//! bf16 weights that are read from memory are stored in 12 bits ([`Compact`]), and the kernel
+//! expands them to the same words as it reads. So are f32 weights that were read from a bf16
+//! checkpoint.
 //!
 //! Instruction sets: AVX-512 with bf16 and VNNI (bf16 products summed in pairs, byte products in
-//! fours), AVX2 with FMA, and portable code. The first two give the same bits. NEON is absent
-//! because it could not be run where this was written.
+//! fours), AVX2 with FMA, and portable code. The first two give the same bits. There is no NEON
+//! because no such machine was available for tests.
 //!
-//! [`CpuEngine`] states what is guaranteed. `unsafe` stays in the kernel files and the pool, and
-//! every kernel is checked against plain scalar code.
+//! [`CpuEngine`] states the guarantees. `unsafe` stays in the kernel files and the pool, and every
+//! kernel is checked against plain scalar code.
 
 mod arena;
 mod bandwidth;
@@ -46,15 +47,15 @@ pub use vectors::{RowKernel, Vectors};
 use kernels::Kernels;
 use lm::{KvType, WeightType};
 
-/// Whether bf16 weights are kept in 12 bits instead of 16, and so the f32 weights of checkpoints that
-/// are bf16 throughout, as most are published, instead of 32. The results are the same, bit for bit:
-/// weights are written in a shorter code, not rounded, and f32 ones meet f32 inputs. Only matrices
-/// whose weights use few exponents become compact, as those of trained models do; the others stay
-/// plain.
+/// Storage of bf16 weights in 12 bits instead of 16, and of f32 weights from checkpoints that are
+/// bf16 throughout, as most are published, in 12 bits instead of 32. The results are the same, bit
+/// for bit: weights are encoded in a shorter code and not rounded, and f32 ones are multiplied with
+/// f32 inputs. Only matrices whose weights use few exponents become compact, as those of trained
+/// models do; the others stay plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compact {
-    /// Where reading weights from memory takes longest: from 24 MiB of them on, with AVX-512 or AMX. AVX2
-    /// computes so long that shorter codes only add to it.
+    /// Compact where reading weights from memory takes longest: from 24 MiB of weights on, with
+    /// AVX-512 or AMX. AVX2 computes so long that a shorter code only adds time.
     #[default]
     Auto,
     /// Always.
@@ -63,7 +64,7 @@ pub enum Compact {
     Off,
 }
 
-/// Which kernels run.
+/// Instruction set of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum KernelChoice {
@@ -76,14 +77,14 @@ pub enum KernelChoice {
     Avx2,
     /// AVX2 and FMA with AVX-512 F, BW, VL, BF16 and VNNI.
     Avx512,
-    /// The same with AMX tiles for products of bf16 numbers and of bytes: sixteen rows take about as
-    /// long as one. bf16 products are summed in another order than by the other sets, bytes exactly as
-    /// there.
+    /// The same with AMX tiles for products of bf16 numbers and of bytes: sixteen rows take about
+    /// as long as one. bf16 products are summed in another order than by the other sets; products
+    /// of bytes are exact in all of them.
     Amx,
 }
 
 impl KernelChoice {
-    /// What [`Auto`](Self::Auto) means on this processor.
+    /// The set that [`Auto`](Self::Auto) selects on this processor.
     pub fn widest() -> Self {
         Kernels::select(Self::Auto).map_or(Self::Portable, Kernels::choice)
     }
@@ -101,18 +102,18 @@ impl std::fmt::Display for KernelChoice {
     }
 }
 
-/// How to build a [`CpuEngine`].
+/// Options of a [`CpuEngine`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Storage of the weights.
     pub weights: WeightType,
-    /// Whether they are kept compact.
+    /// Compact storage of the weights.
     pub compact: Compact,
-    /// Threads of a forward; 1 (or 0) runs on the calling thread alone.
+    /// Number of threads of a forward; 1 (or 0) runs on the calling thread alone.
     pub threads: usize,
-    /// Most tokens the KV cache holds; the model's `max_context` if that is less. Memory is taken as
-    /// tokens come, not for all of them. Rotations that depend on the length of the context are those
-    /// of this length.
+    /// Largest number of tokens in the KV cache; the model's `max_context` if that is less. Memory
+    /// is taken as tokens come, not for all of them. Rotations that depend on the length of the
+    /// context use this length.
     pub max_len: usize,
     /// Storage of the KV cache.
     pub kv: KvType,

@@ -1,4 +1,4 @@
-//! Rows of weights on their way into panels, a few at a time on every thread.
+//! Packing of rows of weights into panels, a few rows at a time on every thread.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,10 @@ use crate::kernels::pairs::PairRow;
 use crate::kernels::simd::PANEL;
 use crate::pool::Pool;
 
-/// Values that a thread reads, widens and packs at once: all that is ever in f32 of a model in files.
+/// Number of values that a thread reads, widens and packs at once. No more of a model's files are
+/// ever in f32.
 const AT_ONCE: usize = 256 << 10;
-/// Most tasks that one matrix is cut into.
+/// Largest number of tasks that one matrix is cut into.
 const MOST_TASKS: usize = 4096;
 
 /// Weights, row-major `[outputs, inputs]`.
@@ -19,19 +20,19 @@ const MOST_TASKS: usize = 4096;
 pub(crate) enum PartRows<'a> {
     /// A tensor of a source.
     Tensor(&'a dyn TensorSource, String),
-    /// In memory, with the length of a row.
+    /// A slice in memory, with the length of a row.
     #[cfg(test)]
     Slice(&'a [f32], usize),
 }
 
-/// Weights and where in a matrix they go.
+/// Weights and their place in a matrix.
 #[derive(Clone)]
 pub(crate) struct Part<'a> {
     pub(crate) rows: PartRows<'a>,
     pub(crate) outputs: usize,
-    /// The first panel.
+    /// Index of the first panel.
     pub(crate) first: usize,
-    /// Panels from one to the next.
+    /// Distance from one panel to the next, in panels.
     pub(crate) step: usize,
 }
 
@@ -50,7 +51,7 @@ impl Part<'_> {
         }
     }
 
-    /// Whether bf16 holds every weight exactly.
+    /// True if bf16 holds every weight exactly.
     pub(crate) fn are_bf16(&self, inputs: usize, pool: &Pool) -> Result<bool, LmError> {
         if let PartRows::Tensor(source, name) = &self.rows
             && let Some(known) = source.is_bf16(name)
@@ -70,9 +71,9 @@ impl Part<'_> {
     }
 }
 
-/// Whether bf16 holds every one of `weights` exactly.
+/// True if bf16 holds every one of `weights` exactly.
 pub(crate) fn are_bf16(weights: &[f32]) -> bool {
-    // A block at a time, so that the compiler vectorises it and one weight can end it.
+    // A block at a time, so that the compiler vectorises it and one weight can end the search.
     let mut blocks = weights.chunks(1024);
     blocks.all(|block| block.iter().fold(0, |bits, w| bits | w.to_bits()) & 0xffff == 0)
 }
@@ -84,15 +85,16 @@ pub(crate) struct Scratch {
     pub(crate) pairs: Vec<PairRow>,
 }
 
-/// Neighbouring rows of a part, and where they go.
+/// Consecutive rows of a part, and their destination.
 struct Task<T> {
     part: usize,
     rows: Range<usize>,
     slots: Vec<T>,
 }
 
-/// Calls `pack` for every panel that `parts` fill, with what `slots` has for it and the rows that are
-/// its columns, on all threads, in no order; no more of them once one call was false.
+/// Calls `pack` for every panel that `parts` fill, with its entry of `slots` and the rows that are
+/// its columns. Calls run on all threads in no particular order, and stop once one of them returns
+/// false.
 ///
 /// # Errors
 /// Those of the source: the first one in order of rows among the tasks that were begun.

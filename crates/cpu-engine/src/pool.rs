@@ -1,10 +1,11 @@
 //! A small thread pool for parallel regions of microseconds.
 //!
 //! A forward of a small model enters some twenty regions of a few microseconds each, so a region
-//! must cost far less than that: helpers spin on one word between regions and go to sleep only
-//! when forwards have been over for a while. Work is claimed chunk by chunk, the caller from the
-//! front and helpers from the back, so that a helper the operating system has descheduled delays
-//! nobody before it claims, and a chunk tends to meet the same core (and its cache) every time.
+//! must cost far less than that. Helpers spin on one word between regions and go to sleep only some
+//! time after the last forward. Work is claimed chunk by chunk, by the caller from the front and by
+//! helpers from the back. A helper that the operating system has descheduled therefore delays
+//! nobody until it claims a chunk, and a chunk tends to run on the same core (with its cache) every
+//! time.
 #![expect(
     unsafe_code,
     reason = "helpers run a closure borrowed from the caller's stack"
@@ -17,29 +18,30 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// Turns of a helper's waiting loop before it starts to offer its core to other threads after every
-/// few: longer than the gaps inside a forward, so that only then a helper that was woken on its
-/// caller's core gets out of the way.
+/// Number of turns of a helper's waiting loop before it starts to yield its core to other threads
+/// every few turns. It is longer than the gaps inside a forward, so that a helper that was woken on
+/// its caller's core gets out of the way only then.
 const SPINS_BEFORE_YIELD: u32 = 128;
-/// Turns between two such offers.
+/// Number of turns between two such yields.
 const SPINS_PER_YIELD: u32 = 32;
-/// Turns of a helper's waiting loop before it sleeps: some 200 microseconds, longer than what a round
-/// of speculation does between two forwards.
+/// Number of turns of a helper's waiting loop before it sleeps: some 200 microseconds, longer than
+/// the work of a speculative round between two forwards.
 const SPINS_BEFORE_SLEEP: u32 = 10_000;
-/// Turns of the caller's waiting loop between two offers of its core, should a helper need it.
+/// Number of turns of the caller's waiting loop between two yields of its core, in case a helper
+/// needs it.
 const CALLER_SPINS_PER_YIELD: u32 = 1_000;
-/// Waiting longer than this (and than a few chunks take) means that a helper has lost its core.
+/// A longer wait than this (and than a few chunks take) means that a helper has lost its core.
 const STALL: Duration = Duration::from_micros(50);
 
-/// Most chunks a region may have.
+/// Largest number of chunks of a region.
 pub(crate) const MAX_CHUNKS: usize = (1 << 16) - 1;
 
 /// A closure called with a chunk and the number of the thread that runs it.
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// The progress of a region in one word: a serial number and the half-open range of chunks nobody
-/// has claimed yet. Claiming is a compare-and-swap, so a late helper cannot claim from a region
-/// that is over.
+/// The progress of a region in one word: a serial number and the half-open range of unclaimed
+/// chunks. Claiming is a compare-and-swap, so a late helper cannot claim from a region that is
+/// over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Progress {
     serial: u32,
@@ -61,7 +63,7 @@ impl Progress {
     }
 }
 
-/// A word on a cache line of its own.
+/// A value on a cache line of its own.
 #[repr(align(128))]
 struct Line<T>(T);
 
@@ -151,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Parks until a region after `seen` has started. The flag is raised before the last look and
+    /// Parks until a region after `seen` has started. The flag is raised before the last look, and
     /// the caller looks at the flag after starting a region, so one of the two sees the other.
     fn sleep(&self, thread: usize, seen: u32) {
         let flag = &self.sleeping[thread - 1];
@@ -165,30 +167,32 @@ impl Shared {
     }
 }
 
-/// Whether helpers are worth waiting for.
+/// Decision between waiting for helpers and working alone.
 ///
 /// When other programs keep the cores busy, a helper can lose its core in the middle of a chunk and
 /// the caller waits for milliseconds. After such a stall the caller works alone for a while, twice
 /// as long with every further stall.
 #[derive(Debug, Default)]
 struct Patience {
-    /// Regions the caller still runs alone.
+    /// Number of regions that the caller still runs alone.
     alone: u32,
-    /// Length of the next such period; shrinks with every region that went well.
+    /// Length of the next such period, in regions. It shrinks with every region without a stall.
     period: u32,
-    /// Regions that are not judged, since helpers slept before them.
+    /// Number of regions that are not counted, because helpers slept before them.
     waking: u32,
 }
 
 impl Patience {
     const SHORTEST: u32 = 64;
-    /// A forward of a model of 28 layers has about 200 regions: a few forwards, not seconds.
+    /// Longest period, in regions. A forward of a model of 28 layers has about 200 regions, so it
+    /// is a few forwards and not seconds.
     const LONGEST: u32 = 1 << 10;
-    /// A helper that slept wakes late, on a slow core with empty caches. Were it judged by its first
-    /// chunk, one busy moment would leave the caller alone for good.
+    /// Number of regions not counted after a sleep. A helper that slept wakes late, on a slow core
+    /// with empty caches. If its first chunk counted, one busy moment would leave the caller alone
+    /// for good.
     const WAKING: u32 = 16;
 
-    /// Whether the caller runs the next region alone.
+    /// True if the caller runs the next region alone.
     fn skip(&mut self) -> bool {
         let skip = self.alone > 0;
         if self.alone == 1 {
@@ -198,7 +202,8 @@ impl Patience {
         skip
     }
 
-    /// Learns how long a region's caller worked, on how many chunks, and how long it then waited.
+    /// Updates the decision with the time that a region's caller worked, the number of its chunks,
+    /// and the time that it then waited.
     fn note(&mut self, worked: Duration, chunks: u32, waited: Duration) {
         if self.waking > 0 {
             self.waking -= 1;
@@ -218,22 +223,22 @@ impl Patience {
     }
 }
 
-/// Helpers waiting for regions.
+/// Threads that wait for regions.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: usize,
     helpers: Vec<JoinHandle<()>>,
     handles: Vec<Thread>,
-    /// One region at a time; whoever finds it taken works alone.
+    /// Allows one region at a time. A caller that finds it taken works alone.
     entry: Mutex<Patience>,
 }
 
 impl Pool {
-    /// A pool of `threads` threads, the caller counted; 1 starts none. Engines asking for the same
-    /// number share one pool, so that a drafter and a target do not spin against each other.
+    /// A pool of `threads` threads, including the caller; 1 starts none. Engines that ask for the
+    /// same number share one pool, so that a drafter and a target do not spin against each other.
     ///
     /// # Errors
-    /// The operating system's, where it refuses a thread.
+    /// The operating system refuses a thread.
     pub(crate) fn shared(threads: usize) -> std::io::Result<Arc<Self>> {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -277,13 +282,13 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Threads of a region, the caller counted.
+    /// Number of threads of a region, including the caller.
     pub(crate) fn threads(&self) -> usize {
         self.threads
     }
 
     /// Calls `task(chunk, thread)` once for every chunk in `0..chunks`, on this thread (number 0)
-    /// and the helpers, and returns when all calls have. A panic of the task is passed on.
+    /// and the helpers. Returns when all calls have returned. A panic of the task is passed on.
     pub(crate) fn run(&self, chunks: usize, task: &Task<'_>) {
         let alone = || (0..chunks).for_each(|chunk| task(chunk, 0));
         if self.helpers.is_empty() || !(2..=MAX_CHUNKS).contains(&chunks) {
@@ -410,7 +415,7 @@ mod tests {
                 .take_while(|skip| *skip)
                 .count();
             assert_eq!(skipped, expected);
-            // Helpers that have slept are not judged by how they wake.
+            // Helpers that have slept are not counted while they wake.
             for _ in 0..Patience::WAKING {
                 patience.note(work, 4, stall);
                 assert!(!patience.skip());
@@ -429,7 +434,7 @@ mod tests {
         let mut patience = Patience::default();
         patience.note(4 * stall, 4, stall);
         assert!(!patience.skip());
-        // However long the cores were busy, helpers are back after the longest period.
+        // However long the cores were busy, helpers are used again after the longest period.
         for _ in 0..10_000 {
             if !patience.skip() {
                 patience.note(work, 4, stall);

@@ -1,4 +1,4 @@
-//! What enters one block, kept for every token in the cache.
+//! States that enter one block, kept for every token in the cache.
 
 /// The residual stream on entry to a block, by position. Entries from the length of the cache on are
 /// stale and never read.
@@ -7,14 +7,14 @@ pub(crate) struct States {
     /// Index of the block.
     block: usize,
     width: usize,
-    /// Tokens that `rows` belong to.
+    /// Tokens of the rows.
     ids: Vec<u32>,
-    /// `[ids.len(), width]`
+    /// States, `[ids.len(), width]`.
     rows: Vec<f32>,
 }
 
 impl States {
-    /// Room for what enters `block` of a model of this width.
+    /// A buffer for the states that enter `block` of a model of this width.
     pub(crate) fn entering(block: usize, width: usize) -> Self {
         Self {
             block,
@@ -24,7 +24,7 @@ impl States {
         }
     }
 
-    /// Notes the tokens from position `start` on.
+    /// Records the tokens from position `start` on.
     pub(crate) fn note(&mut self, start: usize, ids: &[u32]) {
         self.ids.truncate(start);
         self.ids.extend_from_slice(ids);
@@ -34,25 +34,25 @@ impl States {
         }
     }
 
-    /// Keeps `rows` of positions from `start` on, if `block` is the one.
+    /// Keeps `rows` as those of the positions from `start` on, if `block` is the one to keep.
     pub(crate) fn keep(&mut self, block: usize, start: usize, rows: &[f32]) {
         if block == self.block {
             self.rows[start * self.width..][..rows.len()].copy_from_slice(rows);
         }
     }
 
-    /// Tokens from the first on that are those of `ids`.
+    /// Number of leading tokens that equal those of `ids`.
     pub(crate) fn common(&self, ids: &[u32]) -> usize {
         let pairs = self.ids.iter().zip(ids);
         pairs.take_while(|(kept, wanted)| kept == wanted).count()
     }
 
-    /// States of the first `count` tokens.
+    /// States of the first `count` tokens, `[count, width]`.
     pub(crate) fn rows(&self, count: usize) -> &[f32] {
         &self.rows[..count * self.width]
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.ids.as_slice()) + size_of_val(self.rows.as_slice())
     }

@@ -1,4 +1,4 @@
-//! The engine's vectors for code beside the engine: training computes its norms, activations and
+//! The engine's vectors, for code outside the engine: training computes its norms, activations and
 //! losses with them.
 
 use lm::Activation;
@@ -8,13 +8,13 @@ use crate::kernels::Kernels;
 use crate::kernels::simd::{Kernel, Lanes, Simd};
 use crate::kernels::vector::{GateMul, SoftmaxNumerators};
 
-/// A computation over rows of numbers, written once for whichever vectors the processor has.
+/// A computation over rows of numbers, written once for all vector types.
 pub trait RowKernel {
-    /// What it returns.
+    /// Result of the computation.
     type Output;
 
-    /// Runs it. Implementations are `#[inline(always)]`, so that the body is compiled with the
-    /// instruction set of the caller.
+    /// Runs the computation. Implementations are `#[inline(always)]`, so that the body is compiled
+    /// with the instruction set of the caller.
     fn run<S: Lanes>(self, lanes: S) -> Self::Output;
 }
 
@@ -43,7 +43,7 @@ pub trait RowKernel {
 pub struct Vectors(Kernels);
 
 impl Vectors {
-    /// Looks at the processor.
+    /// The widest instruction set, by a look at the processor.
     pub fn widest() -> Self {
         Self(Kernels::select(KernelChoice::Auto).unwrap_or_else(|_| Kernels::portable()))
     }
@@ -55,17 +55,17 @@ impl Vectors {
     }
 
     /// Replaces `scores` by `e^(scale * (score - max))` and returns the sum. The length must be a
-    /// multiple of [`LANES`](crate::LANES), padded with minus infinity, which adds exact zeros; what
-    /// is left over stays as it is.
+    /// multiple of [`LANES`](crate::LANES), padded with minus infinity, which adds exact zeros.
+    /// Values beyond the last multiple stay as they are.
     #[inline]
     pub fn softmax_numerators(self, scores: &mut [f32], scale: f32) -> f32 {
         self.0.run(SoftmaxNumerators { scores, scale })
     }
 
-    /// `out = gate / (1 + e^-gate) * up`. The slices have equal lengths.
+    /// `out = gate / (1 + e^-gate) * up`. The slices must have equal lengths.
     ///
     /// # Panics
-    /// Possibly, if they have not: a fault of the caller.
+    /// It may panic if they do not.
     #[inline]
     pub fn silu_mul(self, gate: &[f32], up: &[f32], out: &mut [f32]) {
         self.0.run(GateMul {
@@ -77,7 +77,7 @@ impl Vectors {
     }
 }
 
-/// A row kernel where the engine expects one of its own.
+/// Adapter from a row kernel to a kernel of the engine.
 struct OnRows<K>(K);
 
 impl<K: RowKernel> Kernel for OnRows<K> {

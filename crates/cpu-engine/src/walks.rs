@@ -1,4 +1,4 @@
-//! Which walk is fastest on this machine: measured over an engine's own weights.
+//! Measurement of the fastest walk on this machine, over an engine's own weights.
 
 use std::time::{Duration, Instant};
 
@@ -12,23 +12,25 @@ use crate::kernels::simd::PANEL;
 use crate::kernels::walk::{NARROW, Reach, Walk};
 use crate::weights::Weights;
 
-/// Bytes of weights from which on it is worth while: fewer stay in caches, where nothing is waited
-/// for.
+/// Number of bytes of weights from which on a measurement is worthwhile. Fewer weights stay in
+/// caches, where nothing waits for memory.
 const WORTH: usize = 24 << 20;
 
-/// Bytes of weights that a pass reads, about; far more than caches hold.
+/// Approximate number of bytes of weights that a pass reads, far more than caches hold.
 const PASS: usize = 96 << 20;
 
-/// Passes of every walk, in turns, of which the fastest counts: what disturbs a pass makes it longer.
+/// Number of passes of every walk, in turns. The fastest pass counts, because disturbances only
+/// make a pass longer.
 const PASSES: usize = 5;
 
-/// How much of the usual walk's time another one may take to be chosen: less than this is noise.
+/// Largest time of a walk, relative to the usual one, with which it is chosen. A smaller gain is
+/// noise.
 const GAIN: f64 = 0.97;
 
-/// Rows of a tile that always walks a single panel.
+/// Number of rows of a tile that always reads a single panel.
 const WIDE: usize = NARROW + 1;
 
-/// The fastest walk over these weights, or nothing where they are too few to tell.
+/// The fastest walk over these weights; `None` if they are too few to measure.
 pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     let probe = Probe::new(weights, executor)?;
     let usual = Walk::usual(executor.kernels.choice());
@@ -41,13 +43,13 @@ pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     Some(walk)
 }
 
-/// Matrices of a model, and what multiplying with them takes.
+/// Matrices of a model, and buffer sizes for multiplying with them.
 struct Probe<'a> {
     matrices: Vec<&'a PackedMatrix>,
     executor: &'a Executor,
-    /// Numbers of the widest input.
+    /// Width of the widest input.
     inputs: usize,
-    /// Panels of the widest output.
+    /// Number of panels of the widest output.
     panels: usize,
 }
 
@@ -73,15 +75,15 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// The fastest of some walks for calls of `rows`; `usual` unless another one is clearly faster,
-    /// and once more when the two are compared alone.
+    /// The fastest of `walks` for calls of `rows` rows. It is `usual` unless another one is clearly
+    /// faster, also when the two are compared alone.
     fn best(&self, rows: usize, usual: Walk, walks: &[Walk]) -> Walk {
         let mut call = Call::new(self, rows);
         let first = self.faster(&mut call, usual, walks);
         self.faster(&mut call, usual, &[first])
     }
 
-    /// The fastest of some walks, if it is clearly faster than `usual`.
+    /// The fastest of `walks` if it is clearly faster than `usual`; else `usual`.
     fn faster(&self, call: &mut Call, usual: Walk, walks: &[Walk]) -> Walk {
         let mut best = (Duration::MAX, usual);
         let mut by_usual = Duration::MAX;
@@ -102,7 +104,7 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Memory of calls of one size.
+/// Buffers of calls of one size.
 struct Call {
     rows: usize,
     x: Vec<f32>,
@@ -120,7 +122,7 @@ impl Call {
         }
     }
 
-    /// The time of multiplying with every matrix once.
+    /// Time of multiplying with every matrix once.
     fn pass(&mut self, probe: &Probe<'_>, walk: Walk) -> Duration {
         let mut executor = probe.executor.clone();
         executor.weights = executor.kernels.walking(walk);

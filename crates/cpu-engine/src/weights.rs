@@ -17,25 +17,25 @@ use crate::{Compact, KernelChoice};
 
 /// One block.
 pub(crate) struct BlockWeights {
-    /// Weights of the norms, those that a block has not empty.
+    /// Weights of the norms; empty for norms that the block lacks.
     pub(crate) norms: BlockNorms,
     /// Query, key and value projections, each padded to whole panels.
     pub(crate) qkv: PackedMatrix,
-    /// In the columns of `qkv`, or empty.
+    /// Biases in the columns of `qkv`, or empty.
     pub(crate) qkv_bias: Vec<f32>,
     pub(crate) out: PackedMatrix,
     /// `[hidden_size]`, or empty.
     pub(crate) out_bias: Vec<f32>,
-    /// Panels of gate and up projection alternate.
+    /// Gate and up projections, panels alternating.
     pub(crate) gate_up: PackedMatrix,
-    /// In the columns of `gate_up`, or empty.
+    /// Biases in the columns of `gate_up`, or empty.
     pub(crate) gate_up_bias: Vec<f32>,
     pub(crate) down: PackedMatrix,
     /// `[hidden_size]`, or empty.
     pub(crate) down_bias: Vec<f32>,
 }
 
-/// Weights of the norms of one block as they multiply, or empty.
+/// Weights of the norms of one block, in the form that multiplies, or empty.
 #[derive(Default)]
 pub(crate) struct BlockNorms {
     pub(crate) attention_in: Vec<f32>,
@@ -85,7 +85,7 @@ impl BlockNorms {
     }
 }
 
-/// The weight of a norm as it multiplies.
+/// The weight of a norm, in the form that multiplies.
 fn norm(source: &dyn TensorSource, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
     let mut weight = vector(source, name, len)?;
     if source.config().norm_offset {
@@ -101,7 +101,7 @@ pub(crate) enum Embedding {
     Bf16(Buffer<half::bf16>),
 }
 
-/// Every weight of a model. Models that differ in their last blocks alone share the others.
+/// All weights of a model. Models that differ only in their last blocks share the others.
 pub(crate) struct Weights {
     pub(crate) embedding: Arc<Embedding>,
     pub(crate) blocks: Vec<Arc<BlockWeights>>,
@@ -109,16 +109,16 @@ pub(crate) struct Weights {
     pub(crate) head: Arc<PackedMatrix>,
 }
 
-/// Panels of a projection with `outputs` columns.
+/// Number of panels of a projection with `outputs` columns.
 pub(crate) fn panels(outputs: usize) -> usize {
     outputs.div_ceil(PANEL)
 }
 
-/// Bytes of matrices from which on they are kept compact by default. Below, they stay in the caches
+/// Number of bytes of matrices from which on they are compact by default. Fewer stay in the caches
 /// of common machines between two forwards, and small drafters are packed again after every update.
 const COMPACT_FROM: usize = 24 << 20;
 
-/// Inputs and panels of the matrices of a model.
+/// Number of inputs and panels of each matrix of a model.
 struct Shapes {
     /// Queries, keys and values; attention output; gate and up; down.
     block: [(usize, usize); 4],
@@ -142,7 +142,7 @@ impl Shapes {
         }
     }
 
-    /// Bytes of the arena that the matrices take.
+    /// Number of bytes of the arena that the matrices take.
     fn room(&self, weights: WeightType, compact: bool) -> usize {
         let room = |(inputs, panels)| PackedMatrix::room(inputs, panels, weights, compact);
         let block: usize = self.block.into_iter().map(room).sum();
@@ -150,7 +150,7 @@ impl Shapes {
     }
 }
 
-/// Whether bf16 holds every matrix exactly; the first that it does not ends the search.
+/// True if bf16 holds every matrix exactly. The search ends at the first one that it does not.
 fn exact_in_bf16(source: &dyn TensorSource, pool: &Pool) -> Result<bool, LmError> {
     for (name, shape) in expected_tensors(source.config()) {
         if let [outputs, inputs] = shape[..] {
@@ -163,7 +163,7 @@ fn exact_in_bf16(source: &dyn TensorSource, pool: &Pool) -> Result<bool, LmError
     Ok(true)
 }
 
-/// A tensor whose panels start at `first` and are `step` apart.
+/// A tensor as part of a matrix, whose panels start at `first` and are `step` apart.
 fn part(
     source: &dyn TensorSource,
     name: String,
@@ -179,19 +179,19 @@ fn part(
     }
 }
 
-/// A tensor that fills a matrix.
+/// A tensor that is a whole matrix.
 fn whole(source: &dyn TensorSource, name: String, outputs: usize) -> [Part<'_>; 1] {
     [part(source, name, outputs, 0, 1)]
 }
 
-/// Reads a vector.
+/// Reads a vector of `len` values.
 fn vector(source: &dyn TensorSource, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
     let mut buffer = RowBuffer::default();
     Ok(source.rows(name, 0..len, &mut buffer)?.to_vec())
 }
 
 impl Weights {
-    /// The weights of a model.
+    /// Packs the weights of a model.
     pub(crate) fn of(
         weights: WeightType,
         compact: bool,
@@ -204,7 +204,7 @@ impl Weights {
         Ok(of)
     }
 
-    /// What `choice` means for a model in the shape of `config`.
+    /// The meaning of `choice` for a model of this shape: true for compact.
     pub(crate) fn choose(
         choice: Compact,
         kernels: Kernels,
@@ -221,7 +221,7 @@ impl Weights {
         }
     }
 
-    /// Bytes of the weights of a model in the shape of `config`, all of them compact or none.
+    /// Size in bytes of the weights of a model of this shape, either all compact or all plain.
     pub(crate) fn bytes_for(config: &LmConfig, weights: WeightType, compact: bool) -> usize {
         let cells = config.vocab_size * config.hidden_size;
         let embedding = match weights {
@@ -236,7 +236,7 @@ impl Weights {
         Shapes::of(config).room(weights, compact) + cells * embedding + vectors
     }
 
-    /// Room for a model in the shape of `config`, to be loaded before use.
+    /// Allocates the weights of a model of this shape. They must be loaded before use.
     pub(crate) fn new(config: &LmConfig, weights: WeightType, compact: bool) -> Self {
         let shapes = Shapes::of(config);
         let cells = config.vocab_size * config.hidden_size;
@@ -244,8 +244,8 @@ impl Weights {
             WeightType::F32 => Arena::bytes_of::<f32>(cells),
             _ => Arena::bytes_of::<half::bf16>(cells),
         };
-        // A matrix that turns out not to be worth it gives its compact panels up: not while others
-        // hold the same memory.
+        // A matrix for which compact storage does not pay frees its compact panels, which is only
+        // possible if no other matrix shares the memory.
         let apart = |(inputs, panels)| {
             let room = PackedMatrix::room(inputs, panels, weights, compact);
             compact.then(|| Arena::apart(room)).flatten()
@@ -270,7 +270,7 @@ impl Weights {
             embedding: Arc::new(match weights {
                 WeightType::F32 => Embedding::F32(arena.take(cells)),
                 WeightType::F16 => Embedding::F16(arena.take(cells)),
-                // A token reads one row: narrower storage would save nothing worth the error.
+                // A token reads one row: narrower storage would save too little for its error.
                 _ => Embedding::Bf16(arena.take(cells)),
             }),
             blocks,
@@ -279,8 +279,8 @@ impl Weights {
         }
     }
 
-    /// These weights with the last blocks and the last norm of `tail`, which are packed on all threads;
-    /// everything else is shared.
+    /// These weights with the last blocks and the last norm of `tail`, which are packed on all
+    /// threads. Everything else is shared.
     pub(crate) fn with_tail(
         &self,
         tail: &Tail,
@@ -307,7 +307,7 @@ impl Weights {
         })
     }
 
-    /// Whether nobody else reads any of these weights, so that they may be written over.
+    /// True if no other owner reads any of these weights, so that they may be overwritten.
     pub(crate) fn is_alone(&self) -> bool {
         let blocks = self.blocks.iter();
         Arc::strong_count(&self.embedding) == 1
@@ -315,7 +315,8 @@ impl Weights {
             && blocks.map(Arc::strong_count).all(|holders| holders == 1)
     }
 
-    /// Overwrites every weight, in place, on all threads: of weights that [are alone](Self::is_alone).
+    /// Overwrites every weight in place, on all threads. The weights must [be
+    /// unshared](Self::is_alone).
     pub(crate) fn load(&mut self, source: &dyn TensorSource, pool: &Pool) -> Result<(), LmError> {
         let config = source.config();
         if let Some(embedding) = Arc::get_mut(&mut self.embedding) {
@@ -338,7 +339,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.embedding.bytes()
             + self.bytes_per_token()
@@ -349,7 +350,7 @@ impl Weights {
                 .sum::<usize>()
     }
 
-    /// Whether any matrix is compact.
+    /// True if any matrix is compact.
     pub(crate) fn is_compact(&self) -> bool {
         self.matrices().any(PackedMatrix::is_compact)
     }
@@ -360,14 +361,14 @@ impl Weights {
         in_blocks.chain([&*self.head])
     }
 
-    /// Bytes of the matrices, all of which a forward reads.
+    /// Size in bytes of the matrices, all of which a forward reads.
     pub(crate) fn bytes_per_token(&self) -> usize {
         self.matrices().map(PackedMatrix::bytes).sum()
     }
 }
 
 impl BlockWeights {
-    /// Room for a block, of matrices in the order of [`Shapes::block`].
+    /// A block with room for these matrices, in the order of [`Shapes::block`].
     fn new(config: &LmConfig, [qkv, out, gate_up, down]: [PackedMatrix; 4]) -> Self {
         let bias = |there: bool, len: usize| vec![0.0; if there { len } else { 0 }];
         let biases = config.block.biases;
@@ -502,7 +503,7 @@ impl Embedding {
         }
     }
 
-    /// Copies the row of token `id` to `to`, whose length is the row's.
+    /// Copies the row of token `id` to `to`, which must have the row's length.
     pub(crate) fn row(&self, id: u32, to: &mut [f32]) {
         let range = id as usize * to.len()..(id as usize + 1) * to.len();
         match self {

@@ -42,8 +42,9 @@ fn forwards_and_truncations_do_not_allocate() {
         let ids = tokens(WIDE.vocab, 16, 1);
         let mut logits = Vec::with_capacity(16 * WIDE.vocab);
         engine.forward(&ids, &mut logits).unwrap();
-        // The whole process is counted, helper threads with it. The test harness may allocate at any
-        // moment, the engine does so every time or never: the least of several counts is its own.
+        // The whole process is counted, including helper threads. The test harness may allocate at
+        // any moment, but the engine does so every time or never, so the least of several counts is
+        // the engine's own.
         let own = (0..5).map(|_| {
             engine.truncate(16);
             let before = ALLOCATIONS.load(Relaxed);

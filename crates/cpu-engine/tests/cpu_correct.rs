@@ -1,5 +1,5 @@
-//! The CPU engine computes the model: against a scalar f64 forward. `goldens.rs` holds it against
-//! Hugging Face transformers.
+//! The CPU engine compared with a scalar f64 forward. `goldens.rs` compares it with Hugging Face
+//! transformers.
 
 mod cpu_support;
 
@@ -26,8 +26,8 @@ fn logits_match_the_scalar_reference() {
     }
 }
 
-/// An activation close to the middle between two bf16 numbers may round either way, so that the
-/// comparison is of a mean.
+/// An activation close to the middle between two bf16 numbers may round either way, so means are
+/// compared.
 #[test]
 fn bf16_rounds_weights_and_activations_to_nearest() {
     for (seed, shape) in [EVEN, ODD, WIDE].into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Batch invariance: a position's logits have the same bits however they were computed.
+//! Batch invariance: a position's logits have the same bits, whatever the batches in which they
+//! were computed.
 
 mod cpu_support;
 
@@ -65,7 +66,7 @@ fn bits_do_not_depend_on_batch_or_threads() {
     }
 }
 
-/// The last block skips what nobody reads of tokens that are not scored.
+/// The last block skips results of unscored tokens that are never read.
 #[test]
 fn tokens_that_are_not_scored_leave_the_same_cache() {
     for shape in [EVEN, ODD, WIDE] {
@@ -100,8 +101,8 @@ fn tokens_that_are_not_scored_leave_the_same_cache() {
     }
 }
 
-/// They round every product and sum alike, but for bf16 numbers in tiles; where a processor has one of
-/// them alone, nothing is compared.
+/// Sets round every product and sum alike, except for bf16 numbers in tiles. If the processor has
+/// only one of them, nothing is compared.
 #[test]
 fn vector_sets_give_the_same_bits() {
     let checkpoint = ODD.bf16_checkpoint(12);
@@ -121,8 +122,8 @@ fn vector_sets_give_the_same_bits() {
     }
 }
 
-/// Compact weights are the same weights, also those that are loaded and swapped in later, and f32
-/// weights that bf16 does not hold are not touched.
+/// Compact weights give the same bits, also if they are loaded or swapped in later, and f32 weights
+/// that bf16 does not hold are not touched.
 #[test]
 fn compact_weights_give_the_bits_of_plain_ones() {
     for (weights, shape) in [WeightType::F32, WeightType::Bf16]
@@ -161,7 +162,7 @@ fn compact_weights_give_the_bits_of_plain_ones() {
     }
 }
 
-/// By default, weights that stay in caches are plain, and memory is stated as it is.
+/// By default, weights that stay in caches are plain, and the stated memory is right.
 #[test]
 fn compact_weights_are_chosen_by_size() {
     let wide = Shape {
@@ -255,7 +256,7 @@ fn a_position_never_reads_its_future() {
     let mut logits = Vec::new();
     engine.forward(&with_poison, &mut logits).unwrap();
     assert!(logits[32 * ODD.vocab..].iter().all(|x| x.is_nan()));
-    // The head is tied, so the poisoned token's own logit is the only one that may differ.
+    // The head is tied, so only the poisoned token's own logit may differ.
     for (i, (found, expected)) in logits
         .iter()
         .zip(&expected)
@@ -291,7 +292,7 @@ proptest! {
         let mut logits = Vec::new();
         for (batch, cut, other_branch) in steps {
             if other_branch {
-                // A rejected draft: other tokens go in and out of the cache.
+                // A rejected draft: other tokens are appended and cut again.
                 let draft = tokens(shape.vocab, batch, seed ^ 77);
                 engine.forward(&draft, &mut logits).unwrap();
                 engine.truncate(engine.len() - batch);
@@ -374,7 +375,7 @@ fn sequences_together_have_the_bits_of_each_alone() {
                     for (one, many) in alone.iter().zip(&together) {
                         assert_eq!(bits(one.last_state()), bits(many.last_state()), "{what}");
                     }
-                    // A rejected draft is taken back, as a round does.
+                    // A rejected draft is cut, as in a round.
                     for engine in alone.iter_mut().chain(&mut together) {
                         let len = DecodeEngine::len(engine);
                         engine.truncate(len.saturating_sub(call));
@@ -399,7 +400,7 @@ fn sequences_together_are_refused_together() {
     assert!(logits.is_empty());
 }
 
-/// However weights are walked, results have the same bits; few weights are not measured.
+/// Results have the same bits with any walk; small weights are not measured.
 #[test]
 fn bits_do_not_depend_on_the_walk() {
     let ids = tokens(ODD.vocab, 60, 8);

@@ -1,4 +1,4 @@
-//! What an engine holds: weights straight from files and shared, a KV cache that grows.
+//! Memory of an engine: weights from files, shared weights, a KV cache that grows.
 
 mod cpu_support;
 
@@ -37,7 +37,7 @@ fn in_batches(engine: &mut CpuEngine, ids: &[u32], batch: usize) -> Vec<u32> {
     all
 }
 
-/// A context over several segments, read in batches that meet their ends in every way.
+/// A context over several segments, read in batches that end before, at and after their boundaries.
 #[test]
 fn bits_do_not_depend_on_the_batch_in_either_cache() {
     for shape in [EVEN, ODD, WIDE] {
@@ -56,7 +56,7 @@ fn bits_do_not_depend_on_the_batch_in_either_cache() {
                             found == *expected,
                             "{shape:?} {kernels} {kv} {threads} {batch}"
                         );
-                        // Cut back into an earlier segment, and over the end of one again.
+                        // Cut back into an earlier segment, then extended over its end again.
                         engine.truncate(250);
                         let mut logits = Vec::new();
                         engine.forward(&ids[250..262], &mut logits).unwrap();
@@ -69,7 +69,7 @@ fn bits_do_not_depend_on_the_batch_in_either_cache() {
     }
 }
 
-/// Kernel sets that round alike read half precision alike.
+/// Kernel sets that round alike give the same bits with a half-precision cache.
 #[test]
 fn half_precision_is_close_and_equal_on_avx2_and_avx512() {
     let checkpoint = WIDE.checkpoint(5);
@@ -109,7 +109,7 @@ fn numbers_beyond_half_precision_stay_finite() {
     assert!(logits.iter().all(|x| x.is_finite()));
 }
 
-/// The cache holds whole segments of the tokens so far, in the size that is stated beforehand.
+/// The cache holds whole segments of the tokens so far, and its size is as stated beforehand.
 #[test]
 fn the_cache_grows_with_the_context() {
     let checkpoint = EVEN.checkpoint(1);
@@ -178,7 +178,7 @@ fn weights_take_what_is_stated_beforehand() {
             };
             let engine = CpuEngine::new(&shape.checkpoint(2), options.clone()).unwrap();
             let stated = MemoryUse::expected(engine.config(), &options).weights as f64;
-            // Stated with the room between matrices and the biases' padding.
+            // The stated size, with the gaps between matrices and the biases' padding.
             let ratio = engine.memory().weights as f64 / stated;
             assert!(
                 (0.98..=1.02).contains(&ratio),
@@ -188,7 +188,7 @@ fn weights_take_what_is_stated_beforehand() {
     }
 }
 
-/// The very bits, whatever the weights are read from and on however many threads.
+/// The packed bits are the same for any source of the weights and any number of threads.
 #[test]
 fn weights_from_files_are_packed_like_those_in_memory() {
     let folder = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ fn weights_from_files_are_packed_like_those_in_memory() {
     }
 }
 
-/// A file that is cut short after it was opened is told when its rows are read.
+/// A file that is cut after it was opened is an error when its rows are read.
 #[test]
 fn a_file_that_shrinks_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -294,7 +294,8 @@ fn what_an_8b_model_will_take_is_known() {
         };
         MemoryUse::expected(&config, &options)
     };
-    // 8.03e9 parameters; a matrix in 8 bits has 1/64 of scales more, one in 4 bits 1/32 of bytes.
+    // 8.03e9 parameters; 8-bit matrices have scales of 1/64 in addition, 4-bit ones of 1/32 of
+    // their bytes.
     let sizes = [
         (WeightType::F32, 32.1e9),
         (WeightType::Bf16, 16.1e9),
@@ -305,7 +306,7 @@ fn what_an_8b_model_will_take_is_known() {
         let found = expected(weights, KvType::F32).weights as f64;
         assert!((found / bytes - 1.0).abs() < 0.02, "{weights}: {found}");
     }
-    // 2 * 32 blocks * 8 heads * 128 numbers a token.
+    // 2 * 32 blocks * 8 heads * 128 numbers per token.
     assert_eq!(
         expected(WeightType::Int4, KvType::F32).cache,
         8192 * (256 << 10)

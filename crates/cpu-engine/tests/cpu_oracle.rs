@@ -1,4 +1,4 @@
-//! The CPU engine and the reference agree behind the decode seam.
+//! The CPU engine and the reference agree as implementations of the engine trait.
 
 mod cpu_support;
 
@@ -19,7 +19,7 @@ fn the_same_calls_give_the_same_logits() {
             Box::new(CpuEngine::new(&checkpoint, options).unwrap()),
             Box::new(ReferenceEngine::new(&checkpoint, 64).unwrap()),
         ];
-        // Tokens to append after cutting the cache back to a length.
+        // Length that the cache is cut to, and number of tokens appended after it.
         for (cut, count) in [(0, 12), (12, 1), (9, 5), (14, 9), (3, 20)] {
             let [cpu, reference] = engines.each_mut().map(|engine| {
                 let mut logits = Vec::new();

@@ -1,4 +1,5 @@
-//! The CPU engine against Hugging Face transformers, for every architecture, rotation and window.
+//! The CPU engine compared with Hugging Face transformers, for every architecture, rotation and
+//! window.
 
 mod cpu_support;
 #[path = "../../lm/tests/golden_support/mod.rs"]
@@ -37,8 +38,8 @@ fn logits_and_greedy_continuations_match_transformers() {
     }
 }
 
-/// Threads, instruction sets with fused multiplication, prompts and appended tokens: the same bits in
-/// every storage format.
+/// The bits do not depend on threads, instruction sets with fused multiplication, or the split into
+/// prompt and appended tokens, in every storage format.
 #[test]
 fn bits_depend_on_nothing_but_the_tokens() {
     for golden in goldens() {
@@ -92,7 +93,7 @@ fn halves_stay_closer() {
     }
 }
 
-/// bf16 weights are exact in the goldens, so what remains is the rounding of activations.
+/// bf16 weights are exact in the goldens, so the rest is the rounding of activations.
 #[test]
 fn bf16_activations_stay_close() {
     for golden in goldens() {

@@ -1,4 +1,4 @@
-//! Padding changes the cost and nothing else.
+//! Padding changes only the cost.
 
 mod cpu_support;
 
@@ -17,7 +17,7 @@ fn logits(checkpoint: &Checkpoint, weights: WeightType, calls: &[&[u32]]) -> Vec
     all
 }
 
-/// Llama without biases, Qwen2 with; heads of their own and tied.
+/// Llama without biases, Qwen2 with; untied and tied heads.
 fn shapes() -> [Shape; 6] {
     [
         EVEN,
@@ -41,7 +41,7 @@ fn logits_are_those_of_the_unpadded_model_bit_for_bit() {
             assert_eq!(padded.config.intermediate_size, columns + wider);
             for weights in [WeightType::F32, WeightType::Bf16] {
                 for context in [1, 17, 70] {
-                    // A context, then calls of 1, 2 and 5 tokens: m of decoding and of verifying.
+                    // A context, then calls of 1, 2 and 5 tokens, as in decoding and verification.
                     let ids = tokens(shape.vocab, context + 8, seed as u64 + 10);
                     let (prompt, rest) = ids.split_at(context);
                     let calls = [prompt, &rest[..1], &rest[1..3], &rest[3..]];
@@ -68,7 +68,7 @@ fn every_padding_block_is_computed_and_has_its_own_memory() {
     assert_eq!(grown(sizes[0], sizes[1]), grown(sizes[1], sizes[2]));
     assert!(sizes[1].0 > sizes[0].0 && sizes[1].1 > sizes[0].1);
 
-    // Zero times an infinite value is no number: a block that were skipped would not show it.
+    // Zero times infinity is NaN: if a block were skipped, no NaN would show.
     let mut poisoned = plain.clone().pad_width(5);
     let up = poisoned.tensors.get_mut(&in_layer(1, "mlp.up_proj.weight"));
     *up.unwrap().data.last_mut().unwrap() = f32::INFINITY;

@@ -1,4 +1,5 @@
-//! What enters the last blocks, kept while decoding; last blocks replaced while others read the rest.
+//! States that enter the last blocks, kept while decoding; last blocks that are replaced while
+//! other engines share the rest.
 
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use lm::{Checkpoint, DecodeEngine, LmConfig, Tail, WeightType, random_checkpoint};
@@ -23,7 +24,8 @@ fn ids(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| (i * i * 7 + i) % 67).collect()
 }
 
-/// However a text came into the cache, the states are those of the text read at once.
+/// The states are those of the text read at once, whatever the steps by which it came into the
+/// cache.
 #[test]
 fn states_do_not_depend_on_how_the_text_was_read() {
     for weights in [WeightType::F32, WeightType::Bf16, WeightType::Int8] {
@@ -39,7 +41,7 @@ fn states_do_not_depend_on_how_the_text_was_read() {
             assert_eq!(expected.len(), 130 * 32);
             let mut engine = fresh();
             let mut logits = Vec::new();
-            // A prompt, a draft that is cut back, other tokens in its place, a rest that was never read.
+            // A prompt, a draft that is cut back, other tokens instead, a rest that was never read.
             engine.append(&text[..60]).unwrap();
             engine.forward(&[5, 6, 7, 8], &mut logits).unwrap();
             engine.truncate(60);
@@ -79,7 +81,7 @@ fn sequences_together_keep_their_own_states() {
     }
 }
 
-/// What lies below the last blocks is shared; whoever had the old ones keeps them.
+/// Blocks below the last ones are shared, and an engine with the old last blocks keeps them.
 #[test]
 fn last_blocks_are_replaced_for_one_engine() {
     for weights in [
@@ -106,7 +108,7 @@ fn last_blocks_are_replaced_for_one_engine() {
         let of = |checkpoint: &Checkpoint| CpuEngine::new(checkpoint, options(weights)).unwrap();
         assert_eq!(logits(&mut engine), logits(&mut of(&merged)), "{weights}");
         assert_eq!(logits(&mut beside), logits(&mut of(&old)), "{weights}");
-        // All weights, while some are shared with an engine that is still there.
+        // Loads all weights while some are shared with another engine.
         engine.load_weights(&new).unwrap();
         assert_eq!(logits(&mut engine), logits(&mut of(&new)), "{weights}");
         assert_eq!(logits(&mut beside), logits(&mut of(&old)), "{weights}");

@@ -1,14 +1,14 @@
-//! bf16 weights in three quarters of their bytes, without loss.
+//! Compact storage of bf16 weights: three quarters of the bytes, without loss.
 //!
-//! Decoding waits for weights, so fewer bytes are more tokens. The high byte of a bf16 number holds
-//! its sign and most of its exponent, and the weights of a panel use few of the 256: the sixteen
-//! most frequent are kept in a book, and every weight names one of them in four bits beside its low
-//! byte. A pair of weights that needs another one stands in a list of its own (in a trained matrix
-//! fewer than one in a thousand).
+//! Decoding waits for weights, so fewer bytes mean more tokens per second. The high byte of a bf16
+//! number holds its sign and most of its exponent, and the weights of a panel use few of the 256
+//! values. The sixteen most frequent ones form a book, and every weight is stored as a four-bit
+//! index into the book and its low byte. A pair of weights with another high byte is an *escape* in
+//! a separate list (in a trained matrix fewer than one in a thousand).
 //!
-//! What the kernel multiplies are the words that [`pairs`] would have stored, in the same order, so
-//! every result has the same bits. f32 weights that bf16 holds exactly, as checkpoints in bf16 have
-//! them, are kept in the same way and widened again before they meet f32 inputs.
+//! The kernel multiplies the same words that [`pairs`] would have stored, in the same order, so
+//! every result has the same bits. f32 weights that bf16 holds exactly, as those read from bf16
+//! checkpoints, are stored in the same way and widened before they are multiplied with f32 inputs.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -31,28 +31,28 @@ use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch_each};
 use super::pairs::{self, PairRow, pairs, stride};
 use super::simd::{PANEL, Simd};
 
-/// Rows of pairs in a granule.
+/// Number of rows of pairs in a granule.
 pub(crate) const ROWS: usize = 4;
 
-/// Inputs of a granule.
+/// Number of inputs of a granule.
 const INPUTS: usize = 2 * ROWS;
 
-/// Words of a granule.
+/// Number of words of a granule.
 const WORDS: usize = ROWS * PANEL;
 
-/// Words of a matrix for each that may stand in a list. A granule that needs the list costs about as
+/// Number of words of a matrix per escape that it may have. A granule with an escape costs about as
 /// much time as it saves, so with many of them plain panels are faster.
 const WORDS_PER_ESCAPE: usize = 128;
 
-/// The high bytes that codes stand for.
+/// High bytes by code.
 pub(crate) type Book = [u8; 16];
 
 /// Eight inputs of sixteen columns: three cache lines.
 ///
-/// Low bytes and codes lie where unpacking them within lanes of 128 bits puts bytes together to
-/// whole [`PairRow`]s: byte `i` of the low bytes of rows `2k` and `2k + 1` is that of row
-/// `2k + i / 8 % 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first). Its code
-/// is in byte `i` of the codes, in the low four bits for `k = 0`.
+/// Low bytes and codes are placed so that unpacking within lanes of 128 bits yields whole
+/// [`PairRow`]s: byte `i` of the low bytes of rows `2k` and `2k + 1` is that of row `2k + i / 8 %
+/// 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first). Its code is in byte `i`
+/// of the codes, in the low four bits for `k = 0`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Granule {
@@ -61,7 +61,7 @@ pub(crate) struct Granule {
 }
 
 impl Granule {
-    /// Where the bytes of a word's low half lie; those of the high half follow.
+    /// Indices of the bytes of a word's low half; those of the high half follow.
     fn place(row: usize, column: usize) -> (usize, usize) {
         (
             row / 2,
@@ -78,7 +78,7 @@ impl Granule {
         }
     }
 
-    /// The words of a row, as plain as can be.
+    /// The words of a row, in plain scalar code.
     pub(crate) fn row(&self, book: &Book, row: usize) -> [u32; PANEL] {
         let mut words = [0; PANEL];
         for (column, word) in words.iter_mut().enumerate() {
@@ -93,44 +93,44 @@ impl Granule {
     }
 }
 
-/// A word with a byte that is not in the book.
+/// A word with a high byte that is not in the book.
 #[derive(Clone, Copy, Debug)]
 struct Escape {
-    /// Row times sixteen plus column.
+    /// Index of the word in its panel: row times sixteen plus column.
     at: u32,
     word: u32,
 }
 
-/// Follows the last escape of a panel.
+/// End of the escapes of a panel.
 const END: Escape = Escape {
     at: u32::MAX,
     word: 0,
 };
 
-/// What a panel has beside its granules.
+/// Data of a panel beside its granules.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     book: Book,
-    /// Its first escape.
+    /// Index of its first escape.
     escapes: u32,
 }
 
-/// A bf16 matrix, compact.
+/// A bf16 matrix in compact storage.
 pub(crate) struct CompactPanels {
     /// Panel after panel.
     granules: Buffer<Granule>,
     heads: Vec<Head>,
-    /// Of one panel after the other, each in order of place and closed by [`END`].
+    /// Escapes of one panel after the other, each in order of place and closed by [`END`].
     escapes: Vec<Escape>,
 }
 
-/// Granules of a panel.
+/// Number of granules of a panel.
 fn granules(inputs: usize) -> usize {
     pairs(inputs).div_ceil(ROWS)
 }
 
 impl CompactPanels {
-    /// Room in `arena` for `panels` panels. Nothing may be multiplied before all are packed.
+    /// Allocates `panels` panels in `arena`. All must be packed before any is multiplied.
     pub(crate) fn new(arena: &mut Arena, inputs: usize, panels: usize) -> Self {
         Self {
             granules: arena.take(granules(inputs) * panels),
@@ -139,25 +139,26 @@ impl CompactPanels {
         }
     }
 
-    /// Bytes of the arena that [`Self::new`] takes.
+    /// Number of bytes of the arena that [`Self::new`] takes.
     pub(crate) fn room(inputs: usize, panels: usize) -> usize {
         Arena::bytes_of::<Granule>(granules(inputs) * panels)
     }
 
-    /// Bytes that a product reads.
+    /// Number of bytes that a product reads.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val::<[_]>(&self.granules)
             + size_of_val(self.heads.as_slice())
             + size_of_val(self.escapes.as_slice())
     }
 
-    /// Escapes from which on compact panels do not pay, panels' ends included.
+    /// Number of escapes, panels' ends included, from which on compact storage does not pay.
     pub(crate) fn most_escapes(&self) -> usize {
         let words = self.granules.len() * WORDS;
         words / WORDS_PER_ESCAPE + self.heads.len()
     }
 
-    /// Packs all panels, on all threads; false as soon as there are more than `most` escapes.
+    /// Packs all panels on all threads. Returns false as soon as there are more than `most`
+    /// escapes.
     ///
     /// # Errors
     /// Those of the source of a part.
@@ -194,8 +195,8 @@ impl CompactPanels {
     }
 }
 
-/// Packs `columns` (up to sixteen rows of `inputs` weights) into the granules of a panel and its list,
-/// and returns its book; `scratch` is kept between calls.
+/// Packs `columns` (up to sixteen rows of `inputs` weights) into the granules and escapes of a
+/// panel, and returns its book. `scratch` is reused between calls.
 fn pack_panel(
     columns: &[f32],
     inputs: usize,
@@ -207,7 +208,7 @@ fn pack_panel(
     scratch.resize(pairs(inputs), PairRow::default());
     pairs::pack_panel(columns, inputs, scratch);
     let book = book(scratch);
-    // Codes by byte; sixteen where there is none.
+    // Codes by byte; sixteen for a byte without a code.
     let mut codes = [16; 256];
     for (code, byte) in (0..).zip(book) {
         codes[usize::from(byte)] = code;
@@ -229,7 +230,7 @@ fn pack_panel(
     book
 }
 
-/// The sixteen most frequent high bytes.
+/// The sixteen most frequent high bytes of a panel.
 fn book(rows: &[PairRow]) -> Book {
     let mut counts = [0_u32; 256];
     for word in rows.iter().flat_map(PairRow::words) {
@@ -241,7 +242,7 @@ fn book(rows: &[PairRow]) -> Book {
     std::array::from_fn(|i| bytes[i])
 }
 
-/// What compact weights are multiplied with; `N` values of a row meet one granule.
+/// Activations to multiply with compact weights. `N` values of a row belong to one granule.
 pub(crate) trait Inputs<const N: usize>: Copy {
     type Value: Copy + Default;
 
@@ -251,19 +252,19 @@ pub(crate) trait Inputs<const N: usize>: Copy {
     /// One row.
     fn row(&self, row: usize, inputs: usize) -> &[Self::Value];
 
-    /// A row cut into parts, at least those that meet whole granules.
+    /// A row in parts of `N`, at least those for whole granules.
     #[inline(always)]
     fn parts(&self, row: usize, inputs: usize) -> &[[Self::Value; N]] {
         self.row(row, inputs).as_chunks().0
     }
 
-    /// What meets an unfinished last granule, filled up.
+    /// The values for an incomplete last granule, filled up.
     #[inline(always)]
     fn rest(&self, row: usize, inputs: usize) -> [Self::Value; N] {
         filled_up(&self.row(row, inputs)[inputs / INPUTS * N..])
     }
 
-    /// All rows rounded to bf16, if they are.
+    /// All rows rounded to bf16, if that is their format.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn rounded(&self) -> Option<&[i32]> {
@@ -281,7 +282,7 @@ pub(crate) trait Inputs<const N: usize>: Copy {
     );
 }
 
-/// Inputs rounded to bf16, two a word.
+/// Activations rounded to bf16, two per word.
 #[derive(Clone, Copy)]
 pub(crate) struct Rounded<'a> {
     /// `[count][stride(inputs)]`.
@@ -326,7 +327,7 @@ impl Inputs<ROWS> for Rounded<'_> {
     }
 }
 
-/// Inputs as they are.
+/// Activations in f32.
 #[derive(Clone, Copy)]
 pub(crate) struct Exact<'a>(pub(crate) Rows<'a>);
 
@@ -362,7 +363,7 @@ impl Inputs<INPUTS> for Exact<'_> {
     }
 }
 
-/// An array that starts with `values`, no more than its own.
+/// An array that starts with `values`, as far as it has room, and is filled with zeros.
 #[inline(always)]
 fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
     let mut all = [T::default(); N];
@@ -370,7 +371,7 @@ fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
     all
 }
 
-/// Inputs times compact weights, a unit being a granule.
+/// Activations times compact weights; one unit is a granule.
 #[derive(Clone, Copy)]
 pub(crate) struct CompactChains<'a, X, const N: usize> {
     pub(crate) x: X,
@@ -378,11 +379,11 @@ pub(crate) struct CompactChains<'a, X, const N: usize> {
     pub(crate) inputs: usize,
 }
 
-/// Where a walk over a panel is in its list.
+/// Position of a walk over a panel in the panel's list of escapes.
 #[derive(Clone, Copy)]
 struct Cursor<'a> {
     rest: &'a [Escape],
-    /// Place of the next escape.
+    /// Index of the next escape's word.
     next: usize,
 }
 
@@ -392,7 +393,7 @@ impl<'a> Cursor<'a> {
         next: usize::MAX,
     };
 
-    /// The first escape of granule `start` or a later one.
+    /// The position before the first escape of granule `start` or a later one.
     #[inline(always)]
     fn new(w: &'a CompactPanels, panel: usize, start: usize) -> Self {
         let end = w
@@ -408,7 +409,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Puts escapes of granule `at` in their places.
+    /// Replaces the words of granule `at` that are escapes.
     #[inline(always)]
     fn fill<S: Simd>(&mut self, simd: S, at: usize, words: &mut [S::Words; ROWS]) {
         while self.next < (at + 1) * WORDS {
@@ -428,7 +429,7 @@ impl<'a> Cursor<'a> {
 
 impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
     // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
-    // quarters of the bytes does, and two long streams the processor prefetches well by itself.
+    // quarters of the bytes does, and the processor prefetches two long streams well by itself.
     const STREAM_ROWS: usize = 1;
 
     #[inline(always)]
@@ -532,21 +533,21 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
     }
 }
 
-/// Compact weights that are made plain tile by tile.
+/// Compact weights that are expanded tile by tile.
 #[cfg(target_arch = "x86_64")]
 struct Granules<'a> {
     w: &'a CompactPanels,
-    /// Granules of a panel.
+    /// Number of granules of a panel.
     depth: usize,
 }
 
-/// A place in a compact panel.
+/// A position in a compact panel.
 #[cfg(target_arch = "x86_64")]
 struct Place<'a> {
     granules: &'a [Granule],
     book: <Avx512 as Simd>::Book,
     cursor: Cursor<'a>,
-    /// Of the next granule.
+    /// Index of the next granule.
     at: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Kernels made of several steps over data that is still in cache.
+//! Kernels of several steps over data that is still in cache.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ use super::panel::PanelRow;
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{GateMul, SoftCap, SoftmaxNumerators};
 
-/// What follows a projection.
+/// Step that follows a projection.
 #[derive(Clone, Copy)]
 pub(crate) enum Epilogue<'a> {
-    /// Nothing.
+    /// No step.
     None,
-    /// The result is added to what the output holds: the residual stream.
+    /// The result is added to the output, which holds the residual stream.
     Residual,
     /// A bias per output column, padded to whole panels.
     Bias(&'a [f32]),
-    /// Logits are divided and, with a cap, made `cap * tanh(x / cap)`.
+    /// Logits are divided by a number and, with a cap, become `cap * tanh(x / cap)`.
     Logits {
         /// The divisor.
         divisor: f32,
@@ -100,9 +100,9 @@ fn add_bias(out: &mut Out<'_>, rows: usize, panels: Range<usize>, bias: &[f32]) 
 /// Gate and up projections (panels alternate) followed by `activation(gate) * up`.
 pub(crate) struct GatedProjection<'a, 'o, T> {
     pub(crate) operands: T,
-    /// Pairs of panels.
+    /// Indices of the pairs of panels.
     pub(crate) pairs: Range<usize>,
-    /// Added to the projections, in their columns; empty for none.
+    /// Bias of the projections, in their columns; empty for none.
     pub(crate) bias: &'a [f32],
     pub(crate) activation: Activation,
     /// Receives the projections, gate and up panels alternating.
@@ -163,11 +163,11 @@ pub(crate) struct AttentionScratch {
     head_stride: usize,
 }
 
-/// Query rows of one attention task: as many as the matrix kernel keeps in registers.
+/// Number of query rows of one attention task: as many as the matrix kernel keeps in registers.
 pub(crate) const QUERY_ROWS: usize = 6;
 
 impl AttentionScratch {
-    /// Room for heads of `head_dim`, and for no context yet.
+    /// Working memory for heads of `head_dim`, at first without room for a context.
     pub(crate) fn new(head_dim: usize) -> Self {
         let head_stride = head_dim.next_multiple_of(PANEL);
         Self {
@@ -189,38 +189,39 @@ impl AttentionScratch {
         self.scores.resize(QUERY_ROWS * self.score_stride, 0.0);
     }
 
-    /// Bytes that [`reserve`](Self::reserve) makes it hold.
+    /// Size in bytes after [`reserve`](Self::reserve) of `len`.
     pub(crate) fn bytes_at(len: usize, head_dim: usize) -> usize {
         let columns = len.next_multiple_of(PANEL) + head_dim.next_multiple_of(PANEL);
         QUERY_ROWS * columns * size_of::<f32>()
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.scores.as_slice()) + size_of_val(self.mixed.as_slice())
     }
 }
 
-/// What a layer makes of its scores.
+/// Rule by which a layer computes its scores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionRule {
     /// Factor of the products of queries and keys.
     pub(crate) scale: f32,
     /// Soft cap of the scores.
     pub(crate) cap: Option<f32>,
-    /// Positions that a position sees, itself included.
+    /// Number of positions that a position attends to, itself included.
     pub(crate) window: usize,
 }
 
 /// Causal attention of a few query rows that share one key/value head.
 pub(crate) struct Attention<'a, 'o, R> {
-    /// All queries of the head: the query heads that share it, position after position.
+    /// All queries of the key/value head: those of the query heads that share it, position after
+    /// position.
     pub(crate) queries: Rows<'a>,
-    /// Which of them.
+    /// Rows of `queries` that this task computes.
     pub(crate) rows: Range<usize>,
-    /// Query heads per key/value head.
+    /// Number of query heads per key/value head.
     pub(crate) group: usize,
-    /// The key/value head.
+    /// Index of the key/value head.
     pub(crate) kv_head: usize,
     /// Position of the first query.
     pub(crate) start: usize,
@@ -228,7 +229,7 @@ pub(crate) struct Attention<'a, 'o, R> {
     pub(crate) shape: CacheShape,
     /// Keys and values of every head.
     pub(crate) segments: &'a [Segment<R>],
-    /// Which positions a position sees, and how.
+    /// Scale, cap and window of the scores.
     pub(crate) rule: AttentionRule,
     pub(crate) scratch: &'a mut AttentionScratch,
     /// `[positions, heads * head_dim]`.
@@ -244,7 +245,7 @@ impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
         let mut sums = [0.0; QUERY_ROWS];
         self.score(simd);
         for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
-            // From a whole panel on: a score's lane depends on its position only.
+            // Starts at a whole panel, because a score's lane must depend on its position only.
             let (first, context) = (self.first(i), self.context(i));
             let (from, padded) = (first / PANEL * PANEL, context.next_multiple_of(LANES));
             let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][from..padded];
@@ -277,7 +278,8 @@ impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
 }
 
 impl<'a, R: PanelRow> Attention<'a, '_, R> {
-    /// Positions that row `i` of this task sees.
+    /// Number of positions up to and including that of row `i`, which are the ones it may attend
+    /// to.
     #[inline(always)]
     fn context(&self, i: usize) -> usize {
         self.start + (self.rows.start + i) / self.group + 1
@@ -303,13 +305,13 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
         }
     }
 
-    /// The first position that row `i` of this task sees.
+    /// The first position that row `i` of this task attends to.
     #[inline(always)]
     fn first(&self, i: usize) -> usize {
         self.context(i).saturating_sub(self.rule.window)
     }
 
-    /// Scores of every row against all positions any of them sees.
+    /// Computes the scores of every row for all positions that any of the rows attends to.
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
         let longest = self.context(self.rows.len() - 1);
@@ -339,9 +341,10 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
         }
     }
 
-    /// Values weighted by the softmax numerators: together over the positions all rows see, and row
-    /// by row before and after, so that no row touches values of its future or outside its window.
-    /// The chain of a row goes through its positions in their order, whatever rows are beside it.
+    /// Computes values weighted by the softmax numerators: together over the positions that all
+    /// rows attend to, and row by row before and after, so that no row reads values of its future
+    /// or outside its window. The chain of a row follows its positions in order, whatever rows are
+    /// computed with it.
     #[inline(always)]
     fn mix<S: Simd>(&mut self, simd: S) {
         let (rows, stride) = (self.rows.len(), self.scratch.score_stride);
@@ -367,8 +370,8 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
         }
     }
 
-    /// The part of [`mix`](Self::mix) for `count` rows from `row` on, `stride` scores apart, segment
-    /// after segment.
+    /// The part of [`mix`](Self::mix) for `count` rows from `row` on, whose scores are `stride`
+    /// apart, segment after segment.
     #[inline(always)]
     fn mix_rows<S: Simd>(
         &mut self,

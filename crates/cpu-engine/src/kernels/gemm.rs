@@ -1,9 +1,9 @@
 //! The matrix driver: activations times panels, for 1 to many rows.
 //!
-//! Batch invariance rests here. Output `(r, n)` is always the same chain of additions over the
-//! inputs in order, starting from zero (or, to extend a chain, from the stored value), whatever
-//! tile the row falls into; tiles only decide which chains run side by side, and a chain that is
-//! interrupted between two parts of a panel is stored and taken up again as it was.
+//! This module ensures batch invariance. Output `(r, n)` is always the same chain of additions over
+//! the inputs in order, starting from zero (or, to extend a chain, from the stored value), whatever
+//! tile the row is in. Tiles only decide which chains run side by side. A chain that is interrupted
+//! between two parts of a panel is stored and continued as it was.
 
 use std::ops::Range;
 
@@ -11,26 +11,29 @@ use super::out::Out;
 use super::panel::PanelRow;
 use super::simd::{Kernel, PANEL, Simd};
 
-/// Rows whose unfinished sums are kept between two parts of a panel.
+/// Number of rows whose unfinished sums are kept between two parts of a panel.
 const STRIP: usize = 48;
 
-/// Bytes of a panel that stay in the first-level cache while several tiles use them.
+/// Size in bytes of a part of a panel. It stays in the first-level cache while several tiles use
+/// it.
 pub(crate) const PART_BYTES: usize = 16 << 10;
 
-/// Bytes of weights between two requests for weights: [`Simd::fetch_ahead`] asks for as many.
+/// Number of bytes of weights between two prefetches, and the size of each: see
+/// [`Simd::fetch_ahead`].
 pub(crate) const FETCH_STEP: usize = 256;
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Whether a tile of `p` panels asks for weights ahead of time; those that walk several at once are
-/// followed by the processor's own prefetcher.
+/// True if a tile of `p` panels prefetches its weights. Several panels at once are left to the
+/// processor's own prefetcher.
 #[inline(always)]
 fn fetches(p: usize) -> bool {
     p == 1
 }
 
-/// Cuts a walk over `range`, rows of type `R`, where a tile of `p` panels asks for weights.
+/// Cuts a walk over `range`, rows of type `R`, at the points where a tile of `p` panels prefetches
+/// weights.
 #[inline(always)]
 pub(crate) fn fetch_steps<R>(p: usize, range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let step = if fetches(p) {
@@ -44,8 +47,8 @@ pub(crate) fn fetch_steps<R>(p: usize, range: Range<usize>) -> impl Iterator<Ite
         .map(move |start| start..end.min(start + step))
 }
 
-/// Asks for as many weights as are between two requests, those that a tile of `p` panels will need a
-/// while after those at `place`.
+/// Prefetches one step of weights, which a tile of `p` panels will need some time after those at
+/// `place`.
 #[inline(always)]
 pub(crate) fn fetch<S: Simd, R>(simd: S, p: usize, place: &R) {
     if fetches(p) {
@@ -53,7 +56,8 @@ pub(crate) fn fetch<S: Simd, R>(simd: S, p: usize, place: &R) {
     }
 }
 
-/// The same with every `R` of a walk that unpacks them, which takes its time like one of many rows.
+/// Prefetches with every `R` of a walk that unpacks weights. Such a walk takes as long as one of
+/// many rows, so it does so for any number of panels.
 #[inline(always)]
 pub(crate) fn fetch_each<S: Simd, R>(simd: S, place: &R) {
     simd.fetch_ahead(place, size_of::<R>() / LINE);
@@ -62,10 +66,10 @@ pub(crate) fn fetch_each<S: Simd, R>(simd: S, place: &R) {
 /// The sums of `M` rows and `P` panels.
 pub(crate) type Sums<V, const M: usize, const P: usize> = [[V; P]; M];
 
-/// Activations and weights of one format.
+/// Activations and weights in one format.
 pub(crate) trait Operands: Copy {
-    /// Most rows, up to 5, with which a tile walks several panels at once. The more work a weight
-    /// makes on its way, the less there is to gain.
+    /// Largest number of rows, up to 5, with which a tile reads several panels at once. The more
+    /// work a weight takes to unpack, the less there is to gain.
     const STREAM_ROWS: usize = 3;
 
     /// Number of activation rows.
@@ -74,7 +78,7 @@ pub(crate) trait Operands: Copy {
     /// Length of a chain in units of this format.
     fn depth(&self) -> usize;
 
-    /// Units that fill [`PART_BYTES`].
+    /// Number of units that fill [`PART_BYTES`].
     fn part(&self) -> usize;
 
     /// Continues the chains of rows `row..row + M` in `panels` over some units.
@@ -87,8 +91,8 @@ pub(crate) trait Operands: Copy {
         sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P>;
 
-    /// Multiplies by tiles and hands every sum to `put` with its row and panel; false where these
-    /// operands do not suit them. What it decides by must not change the bits of a row.
+    /// Multiplies by tiles and passes every sum to `put` with its row and panel. Returns false if
+    /// these operands do not suit tiles. The condition for that must not change the bits of a row.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn tiled(
@@ -106,7 +110,7 @@ pub(crate) trait Operands: Copy {
 pub(crate) struct Rows<'a> {
     /// At least `(count - 1) * stride + width` values.
     pub(crate) data: &'a [f32],
-    /// Distance between rows.
+    /// Distance between rows, in values.
     pub(crate) stride: usize,
     /// Number of rows.
     pub(crate) count: usize,
@@ -115,17 +119,17 @@ pub(crate) struct Rows<'a> {
 /// Panels of equal length, one after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Panels<'a, R> {
-    /// Panel `p` is `rows[p * stride..]`.
+    /// Rows of all panels; panel `p` is `rows[p * stride..]`.
     pub(crate) rows: &'a [R],
-    /// Distance between panels.
+    /// Distance between panels, in rows.
     pub(crate) stride: usize,
 }
 
-/// f32 activations times numbers that are widened to f32: the chain of an output is
-/// `sum = x[i] * w[i] + sum`.
+/// f32 activations times weights that are widened to f32. The chain of an output is `sum = x[i] *
+/// w[i] + sum`.
 #[derive(Clone, Copy)]
 pub(crate) struct Chains<'a, R> {
-    /// Column `i` of `x` meets row `inner.start + i` of the panels.
+    /// Activations. Column `i` is multiplied with row `inner.start + i` of the panels.
     pub(crate) x: Rows<'a>,
     pub(crate) w: Panels<'a, R>,
     pub(crate) inner: (usize, usize),
@@ -188,12 +192,12 @@ impl<R: PanelRow> Operands for Chains<'_, R> {
     }
 }
 
-/// What happens to a finished sum.
+/// Use of a finished sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// Replaces the output.
+    /// The sum replaces the output.
     Set,
-    /// Is added to the output.
+    /// The sum is added to the output.
     Add,
     /// The chain started from the output and replaces it.
     Extend,
@@ -257,12 +261,12 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
 }
 
 impl<T: Operands> Gemm<'_, '_, T> {
-    /// All rows as one tile, `P` panels at a time: few rows of one panel leave the multipliers
-    /// waiting for each other, which matters where weights do not have to be waited for.
+    /// Computes all rows as one tile, `P` panels at a time. With few rows of one panel the
+    /// multipliers wait for each other, which matters if weights are in cache.
     #[inline(always)]
     fn sweep<S: Simd, const M: usize, const P: usize>(&mut self, simd: S) {
         let Range { start, end } = self.panels;
-        // Far apart, so that each of them goes on where it ended: prefetchers follow long streams.
+        // Far apart, so that each stream continues where it ended: prefetchers follow long streams.
         let apart = (end - start) / P;
         for first in start..start + apart {
             let mut panels = [first; P];
@@ -284,8 +288,9 @@ impl<T: Operands> Gemm<'_, '_, T> {
         self.finish(simd, 0, panels, sums);
     }
 
-    /// More rows than a sweep takes, over one panel, in tiles of nearly equal height, part of the
-    /// panel after part, so that every tile but the first finds its weights in the nearest cache.
+    /// Computes more rows than a sweep takes, over one panel, in tiles of nearly equal height, one
+    /// part of the panel after the other, so that every tile but the first finds its weights in the
+    /// nearest cache.
     #[inline(always)]
     fn strip<S: Simd>(
         &mut self,
@@ -329,7 +334,7 @@ impl<T: Operands> Gemm<'_, '_, T> {
         }
     }
 
-    /// One tile over one part of a panel.
+    /// Computes one tile over one part of a panel.
     #[inline(always)]
     fn step<S: Simd, const M: usize>(
         &mut self,
@@ -359,7 +364,7 @@ impl<T: Operands> Gemm<'_, '_, T> {
         }
     }
 
-    /// Where the chains of a tile start.
+    /// Start values of the chains of a tile.
     #[inline(always)]
     fn begin<S: Simd, const M: usize, const P: usize>(
         &mut self,
@@ -403,12 +408,12 @@ impl<T: Operands> Gemm<'_, '_, T> {
     }
 }
 
-/// What one tile of a strip does.
+/// Work of one tile of a strip.
 struct Step {
     row: usize,
     panel: usize,
     units: Range<usize>,
-    /// Whether the chains end with these units.
+    /// True if the chains end with these units.
     last: bool,
 }
 

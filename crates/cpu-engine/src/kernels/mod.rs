@@ -1,7 +1,7 @@
 //! Vector kernels and the choice between instruction sets.
 //!
-//! Everything is written once against [`simd::Simd`] and compiled per instruction set; a wider set
-//! is another implementation of that trait and another arm in [`Kernels::run`].
+//! Every kernel is written once against [`simd::Simd`] and compiled for each instruction set. A
+//! wider set is another implementation of that trait and another arm in [`Kernels::run`].
 
 pub(crate) mod compact;
 pub(crate) mod fused;
@@ -29,7 +29,7 @@ use portable::Portable;
 use simd::Kernel;
 use walk::Walk;
 
-/// An instruction set this processor has, and how it walks panels.
+/// An instruction set of this processor, with the walk of its panels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernels {
     set: Set,
@@ -45,7 +45,7 @@ enum Set {
     Avx512(x86::Avx512),
 }
 
-/// The instruction sets of a processor beyond the portable code.
+/// The instruction sets of a processor beyond portable code.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Available {
     pub(crate) avx2: Option<Kernels>,
@@ -54,7 +54,7 @@ pub(crate) struct Available {
 }
 
 impl Available {
-    /// What this processor has.
+    /// Detects the sets of this processor.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         return Self {
@@ -68,7 +68,7 @@ impl Available {
 }
 
 impl Kernels {
-    /// Without vector instructions.
+    /// No vector instructions.
     pub(crate) fn portable() -> Self {
         Self::of(Set::Portable)
     }
@@ -85,17 +85,17 @@ impl Kernels {
         Self { walk, ..self }
     }
 
-    /// How it walks panels.
+    /// The walk of panels.
     pub(crate) fn walk(self) -> Walk {
         self.walk
     }
 
-    /// Resolves a choice on this processor.
+    /// The set that `choice` names on this processor.
     pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
         Self::select_among(choice, Available::detect())
     }
 
-    /// Resolves a choice where only these sets may be used.
+    /// The set that `choice` names if only `sets` may be used.
     pub(crate) fn select_among(choice: KernelChoice, sets: Available) -> Result<Self, LmError> {
         let found = match choice {
             KernelChoice::Auto => sets

@@ -1,4 +1,4 @@
-//! Output matrices written by several threads, each its own columns.
+//! Output matrices that several threads write, each its own columns.
 #![expect(
     unsafe_code,
     reason = "threads write interleaved column ranges of one row-major matrix"
@@ -45,8 +45,8 @@ impl<'a> Out<'a> {
             first + width <= self.columns && start + width <= self.len,
             "output out of bounds"
         );
-        // SAFETY: the range lies inside the borrowed slice (checked above), and nobody else
-        // touches it: `new` borrows the slice exclusively and `SharedOut::claim` passes on its
+        // SAFETY: the range lies inside the borrowed slice (checked above), and no other code
+        // accesses it: `new` borrows the slice exclusively and `SharedOut::claim` passes on its
         // caller's promise of disjoint columns.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), width) }
     }

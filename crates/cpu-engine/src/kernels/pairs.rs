@@ -1,9 +1,8 @@
-//! bf16 weights, two inputs a row, and the activations rounded to meet them.
+//! bf16 weights, two inputs per row, and activations rounded to bf16 to be multiplied with them.
 //!
-//! AVX-512 multiplies pairs of bf16 numbers twice as fast as f32 ones, so activations become bf16
-//! too, as other engines round them beside bf16 weights. Both numbers of a pair enter the chain one
-//! after the other, so an output is the chain over the inputs in order that [`Chains`] promises,
-//! of rounded activations.
+//! AVX-512 multiplies pairs of bf16 numbers twice as fast as f32 ones, so activations are rounded
+//! to bf16 too, as other engines do with bf16 weights. Both numbers of a pair enter the chain one
+//! after the other, so an output is the chain that [`Chains`] defines, of rounded activations.
 //!
 //! [`Chains`]: super::gemm::Chains
 
@@ -42,13 +41,13 @@ impl PairRow {
     }
 }
 
-/// Rows of a panel, or words of a row of activations, for `inputs` inputs.
+/// Number of rows of a panel, or of words of a row of activations, for `inputs` inputs.
 pub(crate) fn pairs(inputs: usize) -> usize {
     inputs.div_ceil(2)
 }
 
-/// Words from one row of activations to the next: an odd number of cache lines. Rows that were a
-/// power of two apart would share a few sets of the nearest cache and push each other out.
+/// Number of words from one row of activations to the next: an odd number of cache lines. Rows at a
+/// distance of a power of two would compete for a few sets of the nearest cache.
 pub(crate) fn stride(inputs: usize) -> usize {
     const WORDS: usize = 16;
     (pairs(inputs).div_ceil(WORDS) | 1) * WORDS
@@ -63,7 +62,7 @@ pub(crate) fn pack_panel(columns: &[f32], inputs: usize, rows: &mut [PairRow]) {
     }
 }
 
-/// Rounds the first `width` activations of every row to bf16, to nearest even, in pairs.
+/// Rounds the first `width` activations of every row to bf16, ties to even, in pairs.
 pub(crate) struct RoundPairs<'a> {
     pub(crate) x: Rows<'a>,
     pub(crate) width: usize,
@@ -89,12 +88,13 @@ impl Kernel for RoundPairs<'_> {
     }
 }
 
-/// The nearest bf16, ties to even. Written without branches, for the compiler to vectorise.
+/// The bits of the nearest bf16 number, ties to even. It has no branches, so that the compiler
+/// vectorises it.
 #[inline(always)]
 fn bf16_bits(x: f32) -> u32 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    // Rounding could carry an undefined number out of the undefined ones.
+    // Rounding could turn a NaN into another number.
     let quiet = bits >> 16 | 0x40;
     if bits & 0x7fff_ffff > 0x7f80_0000 {
         quiet

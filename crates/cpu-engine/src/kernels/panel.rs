@@ -24,12 +24,12 @@ impl F32Row {
     }
 }
 
-/// Sixteen numbers of a panel, however they are stored.
+/// Sixteen numbers of a panel, in any storage.
 pub(crate) trait PanelRow: Copy + Default + Send + Sync {
-    /// Sets one column, rounded if it has to be.
+    /// Sets one column, rounded if necessary.
     fn put(&mut self, column: usize, value: f32);
 
-    /// All columns.
+    /// All columns, as f32.
     fn load<S: Simd>(&self, simd: S) -> S::P;
 }
 
@@ -44,13 +44,13 @@ impl PanelRow for F32Row {
     }
 }
 
-/// The same in half precision.
+/// One input of sixteen neighbouring output columns in half precision.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(32))]
 pub(crate) struct F16Row([u16; PANEL]);
 
 impl PanelRow for F16Row {
-    /// Numbers beyond the range of f16 become its largest.
+    /// Numbers beyond the range of f16 become its largest number.
     fn put(&mut self, column: usize, value: f32) {
         self.0[column] = saturated_half(value).to_bits();
     }
@@ -61,13 +61,13 @@ impl PanelRow for F16Row {
     }
 }
 
-/// The scales of one group of sixteen columns, in units of their columns.
+/// Scales of one group of sixteen columns, as multiples of their columns' units.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(16))]
 pub(crate) struct ScaleRow(pub(crate) [i8; PANEL]);
 
 impl ScaleRow {
-    /// The scales, given the units.
+    /// The scales as f32, given the units.
     #[inline(always)]
     pub(crate) fn load<S: Simd>(&self, simd: S, units: S::P) -> S::P {
         simd.mul_panel(simd.expand_bytes(&self.0), units)
@@ -104,9 +104,9 @@ pub(crate) enum PanelData {
 /// Integer weights and the scales of their groups.
 pub(crate) struct IntPanels<R> {
     pub(crate) rows: Buffer<R>,
-    /// `[panels][groups]`, sixteen columns each.
+    /// Scales, `[panels][groups]`, sixteen columns each.
     pub(crate) scales: Buffer<ScaleRow>,
-    /// What the scales of a column are multiples of, `[panels]`.
+    /// Units of the scales of each column, `[panels]`.
     pub(crate) units: Buffer<F32Row>,
 }
 
@@ -117,12 +117,12 @@ pub(crate) struct PackedMatrix {
     inputs: usize,
     panels: usize,
     weights: WeightType,
-    /// Whether weights that can be compact are to be.
+    /// True if weights that can be compact should be.
     compact: bool,
     data: PanelData,
 }
 
-/// Whether [`CompactPanels`] are made of weights of this type.
+/// True if weights of this type can be compact.
 fn can_be_compact(weights: WeightType) -> bool {
     matches!(weights, WeightType::F32 | WeightType::Bf16)
 }
@@ -148,9 +148,9 @@ impl PanelData {
 }
 
 impl PackedMatrix {
-    /// Room in `arena` for `panels` panels of `inputs` rows, to be packed before it is multiplied.
-    /// With `compact`, bf16 weights, and f32 weights that bf16 holds, are kept compact where that
-    /// takes fewer bytes.
+    /// Allocates a matrix of `panels` panels of `inputs` rows in `arena`. It must be packed before
+    /// it is multiplied. With `compact`, bf16 weights, and f32 weights that bf16 holds exactly, are
+    /// stored compactly if that takes fewer bytes.
     pub(crate) fn new(
         arena: &mut Arena,
         inputs: usize,
@@ -173,7 +173,7 @@ impl PackedMatrix {
         }
     }
 
-    /// Bytes of the arena that [`Self::new`] takes.
+    /// Number of bytes of the arena that [`Self::new`] takes.
     pub(crate) fn room(inputs: usize, panels: usize, weights: WeightType, compact: bool) -> usize {
         if compact && can_be_compact(weights) {
             return CompactPanels::room(inputs, panels);
@@ -187,7 +187,7 @@ impl PackedMatrix {
         }
     }
 
-    /// Input dimensions.
+    /// Number of inputs.
     pub(crate) fn inputs(&self) -> usize {
         self.inputs
     }
@@ -202,13 +202,13 @@ impl PackedMatrix {
         &self.data
     }
 
-    /// Whether the weights are compact.
+    /// True if the weights are compact.
     pub(crate) fn is_compact(&self) -> bool {
         use PanelData::{CompactBf16, CompactF32};
         matches!(self.data, CompactF32(_) | CompactBf16(_))
     }
 
-    /// Bytes of the packed weights.
+    /// Size of the packed weights in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match &self.data {
             PanelData::F32(rows) => size_of_val::<[_]>(rows),
@@ -223,7 +223,7 @@ impl PackedMatrix {
     /// Packs all weights anew, on all threads.
     ///
     /// # Errors
-    /// Those of the source of a part; the matrix must not be used then.
+    /// Those of the source of a part. The matrix must not be used then.
     pub(crate) fn pack(&mut self, parts: &[Part<'_>], pool: &Pool) -> Result<(), LmError> {
         if self.compact {
             if self.are_exact(parts, pool)?
@@ -240,7 +240,7 @@ impl PackedMatrix {
         self.pack_plain(parts, pool)
     }
 
-    /// Whether 16 bits a weight are enough.
+    /// True if 16 bits per weight hold all weights exactly.
     fn are_exact(&self, parts: &[Part<'_>], pool: &Pool) -> Result<bool, LmError> {
         if self.weights == WeightType::Bf16 {
             return Ok(true);
@@ -253,7 +253,7 @@ impl PackedMatrix {
         Ok(true)
     }
 
-    /// Packs all weights compactly; false if that takes more escapes than `most` allows.
+    /// Packs all weights compactly. Returns false if that takes more escapes than allowed.
     fn pack_compact(
         &mut self,
         parts: &[Part<'_>],
@@ -262,7 +262,7 @@ impl PackedMatrix {
     ) -> Result<bool, LmError> {
         let (inputs, panels) = (self.inputs, self.panels);
         if !self.is_compact() {
-            // The weights before these were kept plain.
+            // The previous weights were stored plainly.
             let arena = &mut Arena::new(CompactPanels::room(inputs, panels));
             self.data = PanelData::compact(arena, inputs, panels, self.weights);
         }
@@ -274,7 +274,7 @@ impl PackedMatrix {
         compact.pack(parts, inputs, pool, most)
     }
 
-    /// A compact matrix even of weights that would be smaller plain.
+    /// A compact matrix, even of weights that would be smaller in plain storage.
     #[cfg(test)]
     pub(crate) fn compact_at_any_cost(
         inputs: usize,

@@ -1,5 +1,5 @@
-//! Kernels spread over the pool. Threads own disjoint output columns (or attention rows), so
-//! results do not depend on their number.
+//! Kernels that run on all threads of the pool. Threads own disjoint output columns (or attention
+//! rows), so results do not depend on their number.
 #![expect(
     unsafe_code,
     reason = "hands each chunk its own columns of a shared output"
@@ -26,21 +26,22 @@ use super::panel::{IntPanels, PackedMatrix, PanelData, PanelRow};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, PANEL};
 
-/// Most chunks per thread. Each is half as large as the one before it, so that a thread that starts
-/// late, is interrupted or has the slower memory sheds work, and little is left to wait for.
+/// Largest number of chunks per thread. Each chunk is half as large as the one before it, so that a
+/// thread that starts late, is interrupted or has slower memory takes less work, and the last
+/// chunks are short.
 const TURNS: u32 = 4;
-/// Bytes of weights that the last chunk of a thread has at least: prefetchers take their time with
-/// the first of them.
+/// Least number of bytes of weights of a thread's last chunk, because prefetchers need time to
+/// start on a chunk.
 const LAST_BYTES: usize = 64 << 10;
-/// Panels a chunk has at least: what the matrix kernel interleaves for a single row.
+/// Least number of panels of a chunk: as many as the matrix kernel interleaves for a single row.
 const MIN_PANELS: usize = 4;
-/// Work of a chunk at least, in multiply-adds: about a microsecond, several times what claiming a
-/// chunk and meeting at the end of a region cost.
+/// Least work of a chunk, in multiply-adds: about a microsecond, several times the cost of claiming
+/// a chunk and of meeting at the end of a region.
 const MIN_CHUNK_WORK: usize = 100_000;
-/// What reading a weight costs in multiply-adds.
+/// Cost of reading a weight, in multiply-adds.
 const READ_COST: usize = 3;
 
-/// Rows that a thread rounds at least, and most threads that do.
+/// Least number of rows that a thread rounds, and largest number of threads that do.
 const SHARE: usize = 16;
 const MOST_SHARES: usize = 16;
 
@@ -48,12 +49,12 @@ const MOST_SHARES: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Executor {
     pub(crate) kernels: Kernels,
-    /// The same set, as it walks weights.
+    /// The same instruction set, with the walk of the weights.
     pub(crate) weights: Kernels,
     pub(crate) pool: Arc<Pool>,
 }
 
-/// What is done to a range of columns. Ranges given to different calls are disjoint.
+/// Work on a range of columns. Ranges of different calls are disjoint.
 trait ColumnWork: Sync {
     fn run<T: Operands>(&self, kernels: Kernels, operands: T, units: Range<usize>);
 }
@@ -97,35 +98,36 @@ impl ColumnWork for ProjectGated<'_> {
     }
 }
 
-/// What happens to gate and up projections before they are multiplied.
+/// Steps between gate and up projections and their product.
 #[derive(Clone, Copy)]
 pub(crate) struct Gates<'a> {
-    /// Added to them, panels of gate and up alternating; empty for none.
+    /// Biases of the projections, panels of gate and up alternating; empty for none.
     pub(crate) bias: &'a [f32],
-    /// Applied to the gate.
+    /// Activation of the gate.
     pub(crate) activation: Activation,
 }
 
-/// Queries, keys and values of one block for one call.
+/// Arguments of attention of one block in one call.
 #[derive(Clone, Copy)]
 pub(crate) struct AttentionCall<'a, R> {
-    /// `[kv_heads][positions][group][head_dim]`.
+    /// Queries, `[kv_heads][positions][group][head_dim]`.
     pub(crate) queries: &'a [f32],
     /// Keys and values.
     pub(crate) segments: &'a [Segment<R>],
     pub(crate) shape: CacheShape,
-    /// Positions in the cache before this call.
+    /// Number of positions in the cache before this call.
     pub(crate) start: usize,
-    /// New positions.
+    /// Number of new positions.
     pub(crate) count: usize,
     pub(crate) group: usize,
     pub(crate) rule: AttentionRule,
 }
 
 impl Executor {
-    /// How to cut `units` (each of `cost` multiply-adds, all of `bytes`) into chunks.
+    /// Division into chunks of `units`, each of which costs `cost` multiply-adds; all of them
+    /// together have `bytes` bytes.
     fn chunks(&self, units: usize, min_units: usize, cost: usize, bytes: usize) -> Chunks {
-        // So many chunks of equal size there may be.
+        // Largest number of chunks of equal size.
         let most = (units / min_units).min(units * cost / MIN_CHUNK_WORK);
         let threads = self.pool.threads().clamp(1, most.max(1));
         let most = match threads {
@@ -156,7 +158,8 @@ impl Executor {
         self.project_panels(x, w, 0..w.panels(), epilogue, quantised, out);
     }
 
-    /// The columns of some panels of [`project`](Self::project); `epilogue` and `out` have all.
+    /// Computes the columns of some panels of [`project`](Self::project); `epilogue` and `out`
+    /// cover all columns.
     pub(crate) fn project_panels(
         &self,
         x: Rows<'_>,
@@ -243,7 +246,7 @@ impl Executor {
         }
     }
 
-    /// The rows in bf16, as bf16 weights meet them. Many of them are shared out among the threads.
+    /// The rows in bf16, for bf16 weights. If there are many, the threads share them.
     fn round<'a>(&self, x: Rows<'_>, w: &PackedMatrix, scratch: &'a mut QuantScratch) -> &'a [i32] {
         let width = w.inputs();
         let to = scratch.pairs(x.count, width);
@@ -255,7 +258,7 @@ impl Executor {
             let Some(part) = parts.get(share).and_then(Option::as_ref) else {
                 return;
             };
-            // Never contended: every share is one thread's.
+            // Never contended: every share belongs to one thread.
             let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
             let first = share * rows;
             self.kernels.run(RoundPairs {
@@ -336,7 +339,8 @@ impl Executor {
                 .unwrap_or_else(PoisonError::into_inner);
             for task in chunks.range(chunk) {
                 let (kv_head, tile) = (task / tiles, task % tiles);
-                // SAFETY: a task is one head group's columns of its own rows; tasks are disjoint.
+                // SAFETY: a task writes one head group's columns of its own rows; tasks are
+                // disjoint.
                 let mut out = unsafe { out.claim() };
                 let rows = tile * rows / tiles..(tile + 1) * rows / tiles;
                 self.kernels
@@ -386,21 +390,21 @@ impl<'a, R: PanelRow> AttentionCall<'a, R> {
 struct Columns<'a> {
     w: &'a PackedMatrix,
     panels: Range<usize>,
-    /// Panels that are taken together at least.
+    /// Number of panels that are taken together.
     unit: usize,
 }
 
-/// `units` cut into ranges whose bounds are multiples of `granule` (but for the end).
+/// Division of `units` into ranges whose bounds are multiples of `granule`, except for the end.
 ///
-/// The pool hands them out from both ends, to the caller from the front and to all helpers from the
-/// back, so the largest lie there and the smallest in the middle: for two threads and three turns
-/// 4, 2, 1, 1, 2 and 4 parts of fourteen.
+/// The pool assigns them from both ends, to the caller from the front and to all helpers from the
+/// back. The largest are therefore at the ends and the smallest in the middle: for two threads and
+/// three turns they have 4, 2, 1, 1, 2 and 4 of fourteen parts.
 #[derive(Clone, Copy)]
 struct Chunks {
     units: usize,
     granule: usize,
     threads: usize,
-    /// Chunks of a thread, if all are equally fast; at least 1.
+    /// Number of chunks per thread if all are equally fast, at least 1.
     turns: u32,
 }
 
@@ -409,12 +413,12 @@ impl Chunks {
         self.threads * self.turns as usize
     }
 
-    /// Parts of a thread in its first chunks.
+    /// Number of parts of a thread in its first `turns` chunks.
     fn share(self, turns: u32) -> usize {
         (1 << self.turns) - (1 << (self.turns - turns))
     }
 
-    /// All parts; the last chunk of a thread has one.
+    /// Number of all parts; the last chunk of a thread has one.
     fn parts(self) -> usize {
         self.threads * self.share(self.turns)
     }
@@ -428,7 +432,7 @@ impl Chunks {
         bound(chunk)..bound(chunk + 1)
     }
 
-    /// Parts before a chunk.
+    /// Number of parts before a chunk.
     fn before(self, chunk: usize) -> usize {
         if chunk <= self.turns as usize {
             return self.share(chunk as u32);

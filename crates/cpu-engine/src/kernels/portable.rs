@@ -4,7 +4,8 @@ use super::compact::{Book, Granule, ROWS};
 use super::simd::{LANES, Lanes, PANEL, Simd};
 use super::walk::Walk;
 
-/// Plain arrays: runs anywhere, vectorised by the compiler as far as the build target allows.
+/// Vectors as plain arrays. They run anywhere; the compiler vectorises them as far as the build
+/// target allows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Portable(pub(crate) Walk);
 

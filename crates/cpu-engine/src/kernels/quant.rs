@@ -1,8 +1,8 @@
-//! Weights of 8 and 4 bits and activations quantised to meet them.
+//! Weights of 8 and 4 bits, and activations quantised to be multiplied with them.
 //!
 //! Products of bytes are summed four times as fast as f32 ones, so activations become bytes too,
-//! group by group with a scale each. Products of a group are summed exactly in integers, groups in
-//! f32 in order, so the sums do not depend on instruction set or tile.
+//! with a scale per group. Products of a group are summed exactly in integers, and groups in f32 in
+//! order, so the sums do not depend on instruction set or tile.
 
 use std::ops::Range;
 
@@ -16,43 +16,44 @@ use super::{tiled::IntProduct, x86::amx::Tiles};
 /// Largest magnitude of an activation.
 const LEVELS: f32 = 127.0;
 
-/// Largest multiple of its unit that a scale of weights is.
+/// Largest scale of weights, as a multiple of its unit.
 const SCALE_LEVELS: f32 = 127.0;
 
-/// Activation rows from which on tiles multiply bytes, with the bits of the other kernels. Fewer rows
-/// take no longer than their weights take to arrive, and need no sums to be carried to and from tiles.
+/// Number of activation rows from which on tiles multiply bytes, with the same bits as the other
+/// kernels. Fewer rows take no longer than their weights take to arrive, and need no sums to be
+/// moved to and from tiles.
 #[cfg(target_arch = "x86_64")]
 const TILED_ROWS: usize = 6;
 
-/// Activations in a word.
+/// Number of activations in a word.
 const WORD: usize = 4;
 
 /// A few inputs of a panel of integer weights: sixty-four bytes.
 pub(crate) trait IntRow: Copy + Default + Send + Sync {
-    /// Inputs of a row.
+    /// Number of inputs of a row.
     const INPUTS: usize;
-    /// Inputs that share a scale; a multiple of [`Self::INPUTS`] and of 32.
+    /// Number of inputs that share a scale; a multiple of [`Self::INPUTS`] and of 32.
     const GROUP: usize;
-    /// The words of activations that meet a row.
+    /// The words of activations for one row.
     type Words: Copy;
-    /// Weights ready to multiply.
+    /// Weights, unpacked for multiplication.
     type Wide<S: Simd>: Copy;
     /// Integer sums.
     type Sum<S: Simd>: Copy;
 
-    /// Words row after row.
+    /// The words of activations, grouped by row.
     fn words(words: &[i32]) -> &[Self::Words];
 
     /// Scale of a group of weights.
     fn scale(weights: &[f32]) -> f32;
 
-    /// The level of a weight that is so many times its scale.
+    /// Level of a weight that is `multiple` times its scale.
     fn level(multiple: f32) -> i8;
 
     /// Stores the level of one column and input.
     fn set(&mut self, column: usize, input: usize, level: i8);
 
-    /// What an integer sum counts too much per unit of activation.
+    /// Excess of an integer sum per unit of activation.
     fn offset<S: Simd>() -> i32;
 
     /// Sums at the start of a group.
@@ -76,22 +77,21 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
         x: &[Self::Words],
     ) -> IntSums<Self, S, M, P>;
 
-    /// The rows as tiles have them, if they do.
+    /// The rows in the format of tiles, if they have it.
     #[cfg(target_arch = "x86_64")]
     fn tile_rows(_rows: &[Self]) -> Option<&[Int8Row]> {
         None
     }
 
-    /// The group's sums, the correction included.
+    /// The group's sums, with the correction applied.
     fn total<S: Simd>(simd: S, sum: Self::Sum<S>, correction: i32) -> S::P;
 }
 
 /// The integer sums of `M` rows and `P` panels.
 type IntSums<R, S, const M: usize, const P: usize> = [[<R as IntRow>::Sum<S>; P]; M];
 
-/// Adds the products of one group of `ROWS` rows with the activations of `M` rows, one row's after
-/// the other's. A constant number, so that nothing but
-/// multiplications is left of the loop.
+/// Adds the products of one group of `ROWS` rows with the activations of `M` rows, one row after
+/// the other. `ROWS` is a constant, so that the loop contains nothing but multiplications.
 #[expect(
     clippy::needless_range_loop,
     reason = "constant bounds unroll into registers"
@@ -226,7 +226,7 @@ impl IntRow for Int4Row {
     }
 
     fn scale(weights: &[f32]) -> f32 {
-        // The far end of the range is -8, so the largest weight decides the sign.
+        // The far end of the range is -8, so the largest weight determines the sign.
         largest(weights) / -8.0
     }
 
@@ -288,16 +288,16 @@ impl IntRow for Int4Row {
     }
 }
 
-/// A number below 2^22 rounded to the nearest integer, to the even one of two. The method of `f32` is a
-/// call where the compiler may not count on the processor's instruction.
+/// A number below 2^22 rounded to the nearest integer, ties to even. The method of `f32` would be a
+/// call if the compiler may not assume the processor's instruction.
 fn round(value: f32) -> f32 {
     (value + ROUND_MAGIC) - ROUND_MAGIC
 }
 
 /// The first value of largest magnitude, NaN if there is one.
 fn largest(values: &[f32]) -> f32 {
-    // Without their sign, the bits of numbers are in order of magnitude, those of NaN above all: one
-    // maximum for the compiler to vectorise, then a short search.
+    // Without the sign, the bits of numbers are ordered by magnitude, those of NaN above all. One
+    // maximum, which the compiler vectorises, and a short search suffice.
     let magnitude = |value: &f32| (value.to_bits() & (u32::MAX >> 1)) as i32;
     let most = values.iter().map(magnitude).fold(0, i32::max);
     match values.iter().find(|value| magnitude(value) == most) {
@@ -306,30 +306,30 @@ fn largest(values: &[f32]) -> f32 {
     }
 }
 
-/// Rows of a panel for `inputs` input dimensions, whole groups, padded with zeros.
+/// Number of rows of a panel for `inputs` inputs: whole groups, padded with zeros.
 pub(crate) fn panel_rows<R: IntRow>(inputs: usize) -> usize {
     groups::<R>(inputs) * (R::GROUP / R::INPUTS)
 }
 
-/// Words of a row of `inputs` activations, padded as panels are.
+/// Number of words of a row of `inputs` activations, padded as panels are.
 fn row_words<R: IntRow>(inputs: usize) -> usize {
     panel_rows::<R>(inputs) * R::INPUTS / WORD
 }
 
-/// Words of a group of activations.
+/// Number of words of a group of activations.
 const fn group_words<R: IntRow>() -> usize {
     R::GROUP / WORD
 }
 
-/// Scales of a column.
+/// Number of scales of a column.
 pub(crate) fn groups<R: IntRow>(inputs: usize) -> usize {
     inputs.div_ceil(R::GROUP)
 }
 
-/// Quantises the weights of one output: calls `scale` with the code of every group and `level` with
-/// the level of every input, and returns the unit. A weight is its level times the code of its group
-/// times the unit. A scale is a byte times the unit of its output, so that scales take half of bf16's
-/// bytes; weights are rounded against the scale as stored.
+/// Quantises the weights of one output. It calls `scale` with the code of every group and `level`
+/// with the level of every input, and returns the unit. A weight is its level times the code of its
+/// group times the unit. A scale is a byte times the unit of its output, so that scales take half
+/// of bf16's bytes; weights are rounded against the scale as stored.
 #[inline(always)]
 fn quantise<R: IntRow>(
     weights: &[f32],
@@ -378,30 +378,30 @@ pub(crate) fn pack_panel<R: IntRow>(
     }
 }
 
-/// Weights of one output as integers: those that this engine multiplies, for engines with another
-/// layout. A weight is its level times the scale of its group times the unit.
+/// Integer weights of one output, as this engine multiplies them, for engines with another layout.
+/// A weight is its level times the scale of its group times the unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IntWeights {
-    /// `[inputs]`, -127 to 127 in 8 bits, -8 to 7 in 4.
+    /// Levels, `[inputs]`, -127 to 127 in 8 bits, -8 to 7 in 4.
     pub levels: Vec<i8>,
-    /// One a group of [`INT8_GROUP`] or [`INT4_GROUP`] inputs.
+    /// Scales, one per group of [`INT8_GROUP`] or [`INT4_GROUP`] inputs.
     pub scales: Vec<i8>,
-    /// Of all scales.
+    /// Unit of all scales.
     pub unit: f32,
 }
 
-/// Inputs that share a scale, in 8 bits.
+/// Number of inputs that share a scale, in 8 bits.
 pub const INT8_GROUP: usize = Int8Row::GROUP;
-/// Inputs that share a scale, in 4 bits.
+/// Number of inputs that share a scale, in 4 bits.
 pub const INT4_GROUP: usize = Int4Row::GROUP;
 
 impl IntWeights {
-    /// Quantises the weights of an output to 8 bits.
+    /// Quantises the weights of one output to 8 bits.
     pub fn fill_int8(&mut self, weights: &[f32]) {
         self.fill::<Int8Row>(weights);
     }
 
-    /// Quantises the weights of an output to 4 bits.
+    /// Quantises the weights of one output to 4 bits.
     pub fn fill_int4(&mut self, weights: &[f32]) {
         self.fill::<Int4Row>(weights);
     }
@@ -422,7 +422,7 @@ impl IntWeights {
     }
 }
 
-/// The nearest multiple of `unit` to a scale, not zero for a scale that is not.
+/// The nearest multiple of `unit` to a scale. It is not zero unless the scale is.
 fn scale_code(scale: f32, unit: f32) -> i8 {
     let code = (scale / unit).round_ties_even();
     let code = code.clamp(-SCALE_LEVELS, SCALE_LEVELS) as i8;
@@ -433,9 +433,9 @@ fn scale_code(scale: f32, unit: f32) -> i8 {
     }
 }
 
-/// Activations as integers, allocated once. Those of a group that meet the same weights lie side by
-/// side, row after row, so that a tile finds all of them from one address: with one for every row,
-/// registers for addresses run out.
+/// Activations as integers, in a buffer that is allocated once. The activations of one group lie
+/// side by side, row after row, so that a tile reads all of them from one address. With one address
+/// per row, registers for addresses would run out.
 #[derive(Debug)]
 pub(crate) struct QuantScratch {
     words: Vec<i32>,
@@ -444,18 +444,18 @@ pub(crate) struct QuantScratch {
 }
 
 impl QuantScratch {
-    /// Room for `rows` rows of up to `width` activations in any format.
+    /// Buffers for `rows` rows of up to `width` activations in any format.
     pub(crate) fn new(rows: usize, width: usize) -> Self {
         let groups = rows * groups::<Int4Row>(width);
         Self {
-            // Pairs of bf16 take most room, but for the padding of short rows to a group.
+            // Pairs of bf16 take the most room, except for the padding of short rows to a group.
             words: vec![0; rows * pairs::stride(width).max(row_words::<Int8Row>(width))],
             scales: vec![0.0; groups],
             corrections: vec![0; groups],
         }
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(self.words.as_slice())
             + size_of_val(self.scales.as_slice())
@@ -484,17 +484,17 @@ impl QuantScratch {
 /// Activations as integers.
 #[derive(Clone, Copy)]
 pub(crate) struct IntRows<'a> {
-    /// `[groups][count][words of a group]`.
+    /// Words, `[groups][count][words of a group]`.
     pub(crate) words: &'a [i32],
-    /// `[groups][count]`.
+    /// Scales, `[groups][count]`.
     pub(crate) scales: &'a [f32],
-    /// `[groups][count]`.
+    /// Corrections, `[groups][count]`.
     corrections: &'a [i32],
     pub(crate) count: usize,
 }
 
-/// Quantises the first `width` activations of every row, in groups, to nearest even. A group with
-/// an infinite or undefined activation gets an undefined scale, and so do all outputs.
+/// Quantises the first `width` activations of every row, in groups, ties to even. A group with an
+/// infinite or NaN activation gets a NaN scale, and so do all outputs.
 pub(crate) struct Quantize<'a, R> {
     pub(crate) x: Rows<'a>,
     pub(crate) width: usize,
@@ -527,7 +527,7 @@ impl<R: IntRow> Kernel for Quantize<'_, R> {
     }
 }
 
-/// One whole group; returns its scale and the sum of its levels.
+/// Quantises one whole group. Returns its scale and the sum of its levels.
 #[inline(always)]
 fn quantize_group<S: Simd>(simd: S, x: &[f32], to: &mut [i32]) -> (f32, i32) {
     let (chunks, _) = x.as_chunks::<LANES>();
@@ -563,18 +563,18 @@ fn quantize_group<S: Simd>(simd: S, x: &[f32], to: &mut [i32]) -> (f32, i32) {
     (scale, sum)
 }
 
-/// Integer activations times integer weights: the chain of an output is
-/// `sum = group sum * (x scale * w scale) + sum`, a unit being a group.
+/// Integer activations times integer weights. The chain of an output is `sum = group sum * (x scale
+/// * w scale) + sum`; one unit is a group.
 #[derive(Clone)]
 pub(crate) struct IntGroups<'a, R> {
     pub(crate) x: IntRows<'a>,
     /// Panel after panel.
     pub(crate) rows: &'a [R],
-    /// Panel after panel, a row a group.
+    /// Scales, panel after panel, one row per group.
     pub(crate) scales: &'a [ScaleRow],
-    /// A row a panel.
+    /// Units, one row per panel.
     pub(crate) units: &'a [F32Row],
-    /// Input dimensions.
+    /// Number of inputs.
     pub(crate) inputs: usize,
 }
 

@@ -1,31 +1,31 @@
-//! The vectors every kernel is written against.
+//! The vector types and operations that every kernel is written against.
 
 use super::compact::{Book, Granule, ROWS};
 use super::walk::Walk;
 
-/// Numbers in a row vector.
+/// Number of lanes of a row vector.
 pub const LANES: usize = 8;
 
-/// Columns of a weight panel.
+/// Number of columns of a weight panel.
 pub(crate) const PANEL: usize = 2 * LANES;
 
-/// Adding and subtracting this rounds an f32 below 2^22 to the nearest integer, which then sits in
-/// the low mantissa bits.
+/// Adding and subtracting this number rounds an f32 below 2^22 to the nearest integer, which is
+/// then in the low mantissa bits.
 pub(crate) const ROUND_MAGIC: f32 = 12_582_912.0;
 
 /// Eight f32 lanes and the arithmetic of norms, softmax and activations.
 ///
-/// A value of the implementing type is the proof that the processor has the instructions, so every
-/// method is safe. Lanes never mix: lane `i` of a result depends on lane `i` of the operands only.
+/// A value of the implementing type proves that the processor has the instructions, so every method
+/// is safe. Lanes never mix: lane `i` of a result depends on lane `i` of the operands only.
 pub trait Lanes: Copy {
     /// Eight lanes.
     type V: Copy;
 
     /// `x` in every lane.
     fn splat(self, x: f32) -> Self::V;
-    /// Eight numbers from memory.
+    /// Loads eight numbers from memory.
     fn load(self, from: &[f32; LANES]) -> Self::V;
-    /// Eight numbers to memory.
+    /// Stores eight numbers to memory.
     fn store(self, v: Self::V, to: &mut [f32; LANES]);
     /// `a + b`.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
@@ -35,21 +35,21 @@ pub trait Lanes: Copy {
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a / b`.
     fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// `a * b + c`, rounded once where the instruction set can.
+    /// `a * b + c`, rounded once if the instruction set can.
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// The larger lane; `b` where either is NaN.
+    /// The larger lane; `b` if either is NaN.
     fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    /// The smaller lane; `b` where either is NaN.
+    /// The smaller lane; `b` if either is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     /// `v` where `x >= limit` or `x` is NaN, zero elsewhere.
     fn zero_below(self, v: Self::V, x: Self::V, limit: Self::V) -> Self::V;
-    /// `2^n` for lanes holding `ROUND_MAGIC + n`, `-126 <= n <= 127`.
+    /// `2^n` for lanes that hold `ROUND_MAGIC + n`, with `-126 <= n <= 127`.
     fn exp2_of_rounded(self, rounded: Self::V) -> Self::V;
     /// Thirty-two numbers of magnitude 127.5 or less as bytes in order, rounded to nearest even.
     fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
-    /// Hints that memory some KiB after `place` will be read soon; the memory need not exist. Called
-    /// every `lines` cache lines, 3 or 4, it covers everything once.
+    /// Prefetches memory some KiB after `place`; that memory need not exist. Called every `lines`
+    /// cache lines (3 or 4), it covers everything once.
     fn fetch_ahead<T>(self, place: &T, lines: usize);
 
     /// The lanes in memory order.
@@ -76,27 +76,27 @@ pub(crate) trait Simd: Lanes {
     type Words: Copy;
     /// Sixteen bytes to look up.
     type Book: Copy;
-    /// Two bf16 weights a column, ready to multiply.
+    /// Two bf16 weights per column, ready to multiply.
     type Pairs: Copy;
-    /// Four signed bytes a column, ready to multiply.
+    /// Four signed bytes per column, ready to multiply.
     type Signed: Copy;
     /// Sixteen sums of products with signed bytes.
     type SignedSums: Copy;
-    /// Four bytes below sixteen a column, ready to multiply.
+    /// Four bytes below sixteen per column, ready to multiply.
     type Nibbles: Copy;
     /// Sixteen sums of products with such bytes.
     type NibbleSums: Copy;
 
-    /// Rows of activations whose sums fit in registers beside the weights.
+    /// Number of rows of activations whose sums fit in registers beside the weights.
     const TILE: usize;
 
-    /// What sums of products with signed bytes count too much per unit of activation.
+    /// Excess of sums of products with signed bytes, per unit of activation.
     const SIGNED_OFFSET: i32;
 
-    /// How panels are walked.
+    /// The walk of panels.
     fn walk(self) -> Walk;
 
-    /// The unit that multiplies tiles, where there is one and it is to be used.
+    /// The unit that multiplies tiles, if there is one and it is to be used.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn tiles(self) -> Option<super::x86::amx::Tiles> {
@@ -105,27 +105,27 @@ pub(crate) trait Simd: Lanes {
 
     fn splat_panel(self, x: f32) -> Self::P;
     fn load_panel(self, from: &[f32; PANEL]) -> Self::P;
-    /// Sixteen numbers in half precision, by their bits.
+    /// Sixteen numbers in half precision, given by their bits.
     fn widen_halves(self, from: &[u16; PANEL]) -> Self::P;
     fn store_panel(self, v: Self::P, to: &mut [f32; PANEL]);
     fn add_panel(self, a: Self::P, b: Self::P) -> Self::P;
     fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P;
-    /// `a * b + c`, rounded once where the instruction set can.
+    /// `a * b + c`, rounded once if the instruction set can.
     fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P;
     /// Sixteen signed bytes as numbers.
     fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P;
 
     fn words(self, from: &[u32; PANEL]) -> Self::Words;
     fn book(self, from: &Book) -> Self::Book;
-    /// The rows of a granule whose codes name bytes of `book`.
+    /// The rows of a granule, whose codes are indices into `book`.
     fn granule(self, book: Self::Book, granule: &Granule) -> [Self::Words; ROWS];
-    /// `words` with `word` in the columns whose bits are set.
+    /// `words`, with `word` in the columns whose bits are set.
     fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words;
     /// The first (`which` is 0) or second bf16 number of every pair.
     fn widen(self, words: Self::Words, which: usize) -> Self::P;
     fn pairs(self, words: Self::Words) -> Self::Pairs;
     /// Adds to each column the product of its first weight with the bf16 number in the high half of
-    /// `word`, then that of the second with the low half, each rounded once where the instruction
+    /// `word`, then that of the second with the low half. Each is rounded once if the instruction
     /// set can. Numbers below the normal range may count as zero.
     fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P;
 
@@ -134,7 +134,7 @@ pub(crate) trait Simd: Lanes {
     /// Adds to sum `i` the products of bytes `4i` to `4i + 3` of `w`, none of them -128, with the
     /// four signed bytes of `word`, none of them -128.
     fn add_signed(self, sum: Self::SignedSums, w: Self::Signed, word: i32) -> Self::SignedSums;
-    /// The sums, the correction included.
+    /// The sums as f32, with the correction applied.
     fn signed_to_f32(self, sums: Self::SignedSums) -> Self::P;
 
     /// Low and high nibbles of every byte.
@@ -143,16 +143,16 @@ pub(crate) trait Simd: Lanes {
     /// As [`Self::add_signed`]. The sum of any neighbouring pair of products may not leave 16 bits,
     /// however many are added up.
     fn add_nibbles(self, sum: Self::NibbleSums, w: Self::Nibbles, word: i32) -> Self::NibbleSums;
-    /// The sums, the correction (as at the start) included.
+    /// The sums as f32, with the correction (as at the start) applied.
     fn nibbles_to_f32(self, sums: Self::NibbleSums, correction: i32) -> Self::P;
 }
 
-/// A computation that runs on whichever vectors the processor has.
+/// A computation that runs on any of the vector types.
 pub(crate) trait Kernel {
-    /// What it returns.
+    /// Result of the computation.
     type Output;
 
-    /// Runs it. Implementations are `#[inline(always)]`, so that the body is compiled with the
-    /// instruction set of the caller.
+    /// Runs the computation. Implementations are `#[inline(always)]`, so that the body is compiled
+    /// with the instruction set of the caller.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }

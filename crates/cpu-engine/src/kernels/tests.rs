@@ -1,4 +1,4 @@
-//! Every kernel against plain scalar code, on every instruction set this processor has.
+//! Every kernel compared with plain scalar code, on every instruction set of this processor.
 
 mod activations;
 mod compact;
@@ -21,8 +21,8 @@ use crate::pool::Pool;
 use lm::WeightType;
 use std::sync::Arc;
 
-/// Every instruction set of this processor, as it usually walks panels and otherwise. Where there is
-/// AVX-512 but no AMX, tile instructions are carried out by an emulator.
+/// Every instruction set of this processor, with its usual and other walks. With AVX-512 but
+/// without AMX, an emulator executes tile instructions.
 fn sets() -> Vec<Kernels> {
     let sets = [
         KernelChoice::Portable,
@@ -41,7 +41,7 @@ fn sets() -> Vec<Kernels> {
     .collect()
 }
 
-/// Whatever is masked, the widest of the rest runs, and asking for what is masked is an error.
+/// Without the masked sets the widest remaining one runs, and asking for a masked one is an error.
 #[test]
 fn masked_instruction_sets_are_not_used() {
     let all = Available::detect();
@@ -64,12 +64,12 @@ fn masked_instruction_sets_are_not_used() {
         let widest = there.into_iter().find(|(_, there)| *there).unwrap().0;
         assert_eq!(select(KernelChoice::Auto, sets).ok(), Some(widest));
     }
-    // Wherever there is AVX-512 and Linux, the kernels for tiles are tested, emulated or not.
+    // With AVX-512 and Linux, the kernels for tiles are tested, emulated or not.
     let tested = all.avx512.is_some() && cfg!(target_os = "linux");
     assert_eq!(all.amx.is_some(), tested);
 }
 
-/// The chain a kernel set promises for one output element.
+/// The chain that a kernel set promises for one output element.
 fn chain(kernels: Kernels, x: &[f32], w: impl Iterator<Item = f32>, start: f32) -> f32 {
     x.iter()
         .zip(w)
@@ -79,8 +79,8 @@ fn chain(kernels: Kernels, x: &[f32], w: impl Iterator<Item = f32>, start: f32) 
         })
 }
 
-/// Whether sums have an order of their own: tiles promise that a row's bits do not depend on the rows
-/// beside it, not in which order pairs of bf16 numbers are summed.
+/// True if sums have an order of their own: tiles promise that a row's bits do not depend on the
+/// rows beside it, but not the order in which pairs of bf16 numbers are summed.
 fn by_tiles(kernels: Kernels, store: Store, weights: WeightType) -> bool {
     kernels.choice() == KernelChoice::Amx && weights == WeightType::Bf16 && store != Store::Extend
 }
@@ -246,7 +246,7 @@ fn slice(weights: &[f32], inputs: usize, first: usize, step: usize) -> Part<'_> 
     }
 }
 
-/// Two threads to pack on.
+/// A pool of two threads for packing.
 fn pool() -> Arc<Pool> {
     Pool::shared(2).unwrap()
 }
@@ -379,7 +379,7 @@ impl Case {
         Ok(())
     }
 
-    /// The same with one of the rows.
+    /// The same case with only one of the rows.
     fn alone(&self, row: usize) -> Self {
         Self {
             count: 1,

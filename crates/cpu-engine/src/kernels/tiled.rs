@@ -1,8 +1,9 @@
-//! Matrix products by tiles: up to sixteen rows at a time against several panels, more rows against
-//! one panel at a time.
+//! Matrix products by tiles: up to sixteen rows at a time with several panels, more rows with one
+//! panel at a time.
 //!
-//! A row of a tile of sums is the chain of its own row of activations and nothing else, and weights
-//! are taken in the same order for any number of rows, so bits do not depend on it.
+//! A row of a tile of sums is the chain of its own row of activations and nothing else. Weights are
+//! taken in the same order for any number of rows, so the bits of a row do not depend on that
+//! number.
 
 use std::ops::Range;
 
@@ -15,7 +16,7 @@ use super::walk::NARROW;
 use super::x86::Avx512;
 use super::x86::amx::{Factors, ROWS, SUMS, Tile, Tiles, Unit, WORDS};
 
-/// Most rows at once.
+/// Largest number of rows at once.
 const STRIP: usize = SUMS * ROWS;
 
 /// Sums of a tile.
@@ -28,9 +29,9 @@ fn strips(count: usize) -> impl Iterator<Item = Range<usize>> {
     (0..strips).map(move |strip| strip * count / strips..(strip + 1) * count / strips)
 }
 
-/// Weights in bf16 that come tile by tile.
+/// bf16 weights that are delivered tile by tile.
 pub(crate) trait PairTiles {
-    /// A place in a panel.
+    /// A position in a panel.
     type Panel<'a>
     where
         Self: 'a;
@@ -38,7 +39,8 @@ pub(crate) trait PairTiles {
     /// The start of a panel.
     fn panel(&self, simd: Avx512, panel: usize) -> Self::Panel<'_>;
 
-    /// The next tile, beyond the last input zeros; made in `room` unless it is there already.
+    /// The next tile, with zeros beyond the last input. It is made in `room` unless it is in memory
+    /// already.
     fn tile<'p: 't, 't>(
         panel: &'t mut Self::Panel<'p>,
         simd: Avx512,
@@ -57,11 +59,11 @@ pub(crate) struct PairProduct<'a, T> {
     pub(crate) weights: T,
 }
 
-/// The words of some rows that meet a panel's last tile where inputs end inside it, zeros beyond.
+/// The words of some rows for a panel's last tile if inputs end inside it, filled up with zeros.
 type Rest = [[i32; WORDS]; STRIP];
 
 impl<T: PairTiles> PairProduct<'_, T> {
-    /// Hands every sum of `panels` to `put`.
+    /// Passes every sum of `panels` to `put`.
     #[inline(always)]
     pub(crate) fn run(
         &self,
@@ -113,13 +115,13 @@ struct Strip<'a, 'b, T> {
 }
 
 impl<T: PairTiles> Strip<'_, '_, T> {
-    /// Tiles of a panel.
+    /// Number of tiles of a panel.
     #[inline(always)]
     fn depth(&self) -> usize {
         pairs(self.product.inputs).div_ceil(WORDS)
     }
 
-    /// The activations of rows from `row` on that meet tile `at`, and their distance in words.
+    /// The activations of rows from `row` on for tile `at`, and their distance in words.
     #[inline(always)]
     fn inputs(&self, row: usize, at: usize) -> (&[i32], usize) {
         if (at + 1) * WORDS > pairs(self.product.inputs) {
@@ -130,7 +132,8 @@ impl<T: PairTiles> Strip<'_, '_, T> {
         (x, stride)
     }
 
-    /// Up to sixteen rows, `P` panels at a time, far apart as in a sweep of vector kernels.
+    /// Multiplies up to sixteen rows with `P` panels at a time, far apart as in a sweep of vector
+    /// kernels.
     #[inline(always)]
     fn narrow<const P: usize>(
         &mut self,
@@ -172,7 +175,7 @@ impl<T: PairTiles> Strip<'_, '_, T> {
         }
     }
 
-    /// More rows, one panel after the other.
+    /// Multiplies more rows, one panel after the other.
     #[inline(always)]
     fn wide(
         &mut self,
@@ -215,22 +218,22 @@ impl<T: PairTiles> Strip<'_, '_, T> {
     }
 }
 
-/// Activations times weights of 8 bits: groups are summed by tiles, exactly, and added up as in
-/// [`IntGroups`](super::quant::IntGroups), to the same bits.
+/// Activations times weights of 8 bits. Tiles sum each group exactly; groups are added up as in
+/// [`IntGroups`](super::quant::IntGroups), with the same bits.
 pub(crate) struct IntProduct<'a> {
     pub(crate) x: IntRows<'a>,
-    /// Panel after panel, sixteen rows a group.
+    /// Weights, panel after panel, sixteen rows per group.
     pub(crate) rows: &'a [Int8Row],
-    /// Panel after panel, a row a group.
+    /// Scales, panel after panel, one row per group.
     pub(crate) scales: &'a [ScaleRow],
-    /// A row a panel.
+    /// Units, one row per panel.
     pub(crate) units: &'a [F32Row],
-    /// Groups of a panel.
+    /// Number of groups of a panel.
     pub(crate) groups: usize,
 }
 
 impl IntProduct<'_> {
-    /// Hands every sum of `panels` to `put`.
+    /// Passes every sum of `panels` to `put`.
     #[inline(always)]
     pub(crate) fn run(
         &self,
@@ -262,7 +265,7 @@ impl IntProduct<'_> {
                         }
                     }
                 } else {
-                    // Several groups at once: the sums of one are on their way while the next are
+                    // Several groups at once: the sums of one group are moved while the next are
                     // multiplied.
                     for first in (0..self.groups).step_by(SUMS) {
                         let groups = first..self.groups.min(first + SUMS);
@@ -299,7 +302,7 @@ impl IntProduct<'_> {
         self.scales[panel * self.groups + group].load(simd, units)
     }
 
-    /// Adds the sums of a group, those in `tile`, to those of `rows`.
+    /// Adds the sums of a group in `tile` to those of `rows`.
     #[inline(always)]
     fn add_group(
         &self,

@@ -4,11 +4,11 @@ use lm::Activation;
 
 use super::simd::{Kernel, LANES, Lanes, ROUND_MAGIC, Simd};
 
-/// Below this, `e^x` is no normal f32 and becomes zero.
+/// Least `x` for which `e^x` is a normal f32. Below it the result is zero.
 const EXP_MIN: f32 = -87.336_54;
-/// Above this, `e^x` stays at its largest value, about 1.6e38.
+/// Largest `x`; above it `e^x` stays at its largest value, about 1.6e38.
 const EXP_MAX: f32 = 88.0;
-/// `ln 2` in two parts; the first has few enough bits that small multiples of it are exact.
+/// `ln 2` in two parts. The first has few enough bits that small multiples of it are exact.
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
 /// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln 2 / 2`, highest power first.
@@ -22,11 +22,11 @@ const EXP_POLY: [f32; 6] = [
 ];
 
 /// `e^x` within 2 units in the last place for `x` in `-87.3..88`; 0 below, constant above, NaN for
-/// NaN. The same operations for every lane, so equal inputs give equal bits.
+/// NaN. Every lane runs the same operations, so equal inputs give equal bits.
 #[inline(always)]
 pub fn exp<S: Lanes>(simd: S, x: S::V) -> S::V {
     let low = simd.splat(EXP_MIN);
-    // The constant goes first: `max` and `min` return their second operand for NaN.
+    // The constant is the first operand: `max` and `min` return their second operand for NaN.
     let bounded = simd.min(simd.splat(EXP_MAX), simd.max(low, x));
     let magic = simd.splat(ROUND_MAGIC);
     let rounded = simd.mul_add(bounded, simd.splat(std::f32::consts::LOG2_E), magic);
@@ -43,8 +43,8 @@ pub fn exp<S: Lanes>(simd: S, x: S::V) -> S::V {
 }
 
 /// Replaces `scores` by `e^(scale * (score - max))` and returns the sum. The length must be a
-/// multiple of eight, padded with minus infinity, which adds exact zeros to the sum: a score's
-/// lane depends on its index only.
+/// multiple of eight, padded with minus infinity, which adds exact zeros to the sum. A score's lane
+/// then depends on its index only.
 pub(crate) struct SoftmaxNumerators<'a> {
     pub(crate) scores: &'a mut [f32],
     pub(crate) scale: f32,
@@ -155,8 +155,9 @@ impl GateMul<'_> {
     }
 }
 
-/// A function of a number, lane by lane. A trait and not a closure or a function passed along: only
-/// `#[inline(always)]` makes sure that the body is compiled with the instruction set of the caller.
+/// A function of a number, applied lane by lane. It is a trait, not a closure or function argument,
+/// because only `#[inline(always)]` ensures that the body is compiled with the instruction set of
+/// the caller.
 trait Function: Copy {
     fn of<S: Lanes>(self, simd: S, x: S::V) -> S::V;
 }

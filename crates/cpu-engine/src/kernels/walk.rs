@@ -1,28 +1,29 @@
-//! How the panels of a matrix are walked: how many at once, and how far ahead they are asked for.
-//! Processors disagree about both. It decides time, never a bit of a result.
+//! The walk over the panels of a matrix: number of panels read at once, and distance of prefetches.
+//! The best choice differs between processors. It determines time, never a bit of a result.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::KernelChoice;
 
-/// Rows up to which a tile may walk several panels at once.
+/// Largest number of rows for which a tile may read several panels at once.
 pub(crate) const NARROW: usize = 5;
 
-/// How far ahead a tile asks for weights where it walks one panel. Several panels at once are
-/// followed by the processor's own prefetcher.
+/// Reach of prefetches of a tile that reads one panel. Several panels at once are left to the
+/// processor's own prefetcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Not at all.
+    /// No prefetches.
     Nothing,
-    /// The lines some KiB further on, into the second-level cache and from there into the first.
+    /// Lines some KiB further on, into the second-level cache and from there into the first.
     Lines,
-    /// A line in each of the next four pages: the processor sees four streams instead of one.
+    /// A line in each of the next four pages, so that the processor sees four streams instead of
+    /// one.
     Pages,
 }
 
 impl Reach {
-    /// Every way.
+    /// All values.
     pub(crate) const ALL: [Self; 3] = [Self::Nothing, Self::Lines, Self::Pages];
 
     fn name(self) -> &'static str {
@@ -34,21 +35,22 @@ impl Reach {
     }
 }
 
-/// How an engine walks its weights. As text, `4 4 2 2 1 pages`: the most panels that one to five rows
-/// walk at once, 1, 2 or 4, and how far ahead a single panel is asked for, `nothing`, `lines` or
-/// `pages`.
+/// An engine's walk over its weights. As text it is written like `4 4 2 2 1 pages`: the largest
+/// number of panels that one to five rows read at once (1, 2 or 4), and the reach of prefetches for
+/// a single panel (`nothing`, `lines` or `pages`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Walk {
-    /// By rows, from one on: most panels at once. Fewer are walked where registers end.
+    /// Largest number of panels at once, by number of rows from one on. Fewer are read if registers
+    /// run out.
     pub(crate) streams: [u8; NARROW],
     pub(crate) reach: Reach,
 }
 
 impl Walk {
-    /// Panels at once that can be asked for.
+    /// Possible numbers of panels at once.
     pub(crate) const STREAMS: [u8; 3] = [1, 2, 4];
 
-    /// What was best on the processors where these kernels were written.
+    /// The walk that was best on the processors on which these kernels were written.
     pub(crate) fn usual(kernels: KernelChoice) -> Self {
         let (streams, reach) = match kernels {
             KernelChoice::Avx512 | KernelChoice::Amx => (2, Reach::Lines),
@@ -61,7 +63,7 @@ impl Walk {
         }
     }
 
-    /// Most panels at once for a tile of `rows`.
+    /// Largest number of panels at once for a tile of `rows` rows.
     #[inline(always)]
     pub(crate) fn streams(self, rows: usize) -> u8 {
         self.streams
@@ -69,13 +71,13 @@ impl Walk {
             .map_or(1, |&most| most)
     }
 
-    /// The same with another reach.
+    /// The same walk with another reach.
     pub(crate) fn reaching(mut self, reach: Reach) -> Self {
         self.reach = reach;
         self
     }
 
-    /// The same with other numbers of panels for a tile of `rows`.
+    /// The same walk with another number of panels for a tile of `rows` rows.
     pub(crate) fn with_streams(mut self, rows: usize, streams: u8) -> Self {
         if let Some(most) = self.streams.get_mut(rows.wrapping_sub(1)) {
             *most = streams;

@@ -1,4 +1,4 @@
-//! Small models and what the reference engine makes of them.
+//! Small models, and their logits by the reference engine.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use cpu_engine::{CpuEngine, EngineOptions, KernelChoice};
@@ -18,7 +18,7 @@ pub struct Shape {
     pub tied: bool,
 }
 
-/// Everything aligned to panels.
+/// A shape with all widths aligned to panels.
 pub const EVEN: Shape = Shape {
     qwen2: false,
     hidden: 64,
@@ -31,7 +31,7 @@ pub const EVEN: Shape = Shape {
     tied: false,
 };
 
-/// Nothing aligned to panels or vectors: partial panels everywhere, biases, tied head.
+/// A shape with nothing aligned to panels or vectors: partial panels everywhere, biases, tied head.
 pub const ODD: Shape = Shape {
     qwen2: true,
     hidden: 37,
@@ -44,7 +44,7 @@ pub const ODD: Shape = Shape {
     tied: true,
 };
 
-/// Large enough that regions are split between threads.
+/// A shape large enough that regions are split between threads.
 pub const WIDE: Shape = Shape {
     qwen2: true,
     hidden: 160,
@@ -96,7 +96,7 @@ impl Shape {
         checkpoint
     }
 
-    /// The same with every weight rounded to bf16.
+    /// The same weights, all rounded to bf16.
     pub fn bf16_checkpoint(self, seed: u64) -> Checkpoint {
         let mut checkpoint = self.checkpoint(seed);
         for x in checkpoint.tensors.values_mut().flat_map(|t| &mut t.data) {
@@ -117,7 +117,7 @@ pub fn options(weights: WeightType, kernels: KernelChoice, threads: usize) -> En
     }
 }
 
-/// The kernel sets this machine can run.
+/// The kernel sets that this machine can run.
 pub fn kernel_sets() -> Vec<KernelChoice> {
     let tiny = EVEN.checkpoint(0);
     [
@@ -131,8 +131,8 @@ pub fn kernel_sets() -> Vec<KernelChoice> {
     .collect()
 }
 
-/// Whether these kernels round every product and sum as most do: not without fused multiplication, and
-/// not where tiles sum products of bf16 numbers in their own order.
+/// True if these kernels round every product and sum as most do: not without fused multiplication,
+/// and not if tiles sum products of bf16 numbers in their own order.
 pub fn sums_as_most(kernels: KernelChoice, weights: WeightType) -> bool {
     match kernels {
         KernelChoice::Portable => false,
@@ -189,7 +189,7 @@ pub fn rounded(checkpoint: &Checkpoint) -> Checkpoint {
     rounded
 }
 
-/// Bit patterns, for equality that tells -0 from 0 and compares NaN.
+/// Bit patterns, for an equality that distinguishes -0 from 0 and compares NaN.
 pub fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
@@ -202,7 +202,7 @@ pub fn reference_logits(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
     )
 }
 
-/// The same with weights and the inputs of every projection rounded to bf16.
+/// The same logits, with weights and the inputs of every projection rounded to bf16.
 pub fn reference_logits_in_bf16(checkpoint: &Checkpoint, ids: &[u32]) -> Vec<f32> {
     let engine = ReferenceEngine::new(&rounded(checkpoint), ids.len()).expect("a valid model");
     let round = |x: f64| f64::from(half::bf16::from_f32(x as f32).to_f32());

@@ -1,4 +1,4 @@
-//! Gated activations and soft caps against their definitions in f64.
+//! Gated activations and soft caps compared with their definitions in f64.
 
 use lm::Activation;
 
@@ -53,7 +53,7 @@ fn gated(kernels: Kernels, activation: Activation, gate: &[f32], up: &[f32]) -> 
 fn activations_match_f64() {
     for kernels in sets() {
         for activation in ALL {
-            // What the approximation of the normal distribution is off by.
+            // Error of the approximation of the normal distribution.
             let slack = match activation {
                 Activation::Gelu => 3e-7,
                 Activation::GeluTanh => 1e-7,

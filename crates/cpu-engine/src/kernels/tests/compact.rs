@@ -1,4 +1,4 @@
-//! Compact panels against plain ones.
+//! Compact panels compared with plain ones.
 
 use super::*;
 
@@ -7,12 +7,12 @@ use super::*;
 enum Weights {
     /// As in a trained model.
     Normal,
-    /// Every exponent as often: nearly every weight needs a list.
+    /// Every exponent with the same frequency, so that nearly every weight is an escape.
     AnyExponent,
     Zeros,
-    /// Zeros of both signs, subnormal numbers, infinities, undefined numbers, and ordinary ones.
+    /// Zeros of both signs, subnormal numbers, infinities, NaN, and ordinary numbers.
     Odd,
-    /// A few in a thousand out of the book.
+    /// A few in a thousand that are not in the book.
     Outliers,
 }
 
@@ -34,7 +34,7 @@ impl Weights {
             - 2.0;
         match self {
             Self::Normal => 0.04 * bell,
-            // The upper half as it comes; a set bit keeps infinities out.
+            // The upper half is random; a set bit keeps infinities out.
             Self::AnyExponent => f32::from_bits((random >> 32) as u32 & !0x4000_0000),
             Self::Zeros => 0.0,
             Self::Odd => match random % 11 {
@@ -73,20 +73,20 @@ impl Weights {
     }
 }
 
-/// The same bits; undefined numbers may differ in theirs, which no instruction set promises.
+/// True for equal bits. Two NaN count as equal, since no instruction set promises their bits.
 fn same(a: &[f32], b: &[f32]) -> bool {
     let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
     a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
 impl Case {
-    /// Compact whatever it costs.
+    /// A compact matrix, whatever it costs.
     fn compact(&self, weights: WeightType) -> PackedMatrix {
         let panels = self.outputs.div_ceil(PANEL);
         PackedMatrix::compact_at_any_cost(self.inputs, panels, weights, &[self.part()], &pool())
     }
 
-    /// Compact and plain weights give the same bits.
+    /// Checks that compact and plain weights give the same bits.
     fn check_compact(&self, weights: WeightType) -> Result<(), String> {
         let (plain, compact) = (self.packed(weights), self.compact(weights));
         for kernels in sets() {
@@ -97,7 +97,7 @@ impl Case {
         Ok(())
     }
 
-    /// Weights that bf16 holds.
+    /// The case with weights that bf16 holds exactly.
     fn rounded_weights(mut self) -> Self {
         for w in &mut self.w {
             *w = half::bf16::from_f32(*w).to_f32();
@@ -153,14 +153,14 @@ fn long_compact_panels_are_cut_without_a_trace() {
     }
 }
 
-/// Every word of a panel, whichever bytes are in the book.
+/// Every word of a panel is unpacked as given, whichever bytes are in the book.
 #[test]
 fn what_is_packed_is_what_was_given() {
     for kind in KINDS {
         let mut case = kind.case(3, 1, 64, 16);
         let compact = case.compact(WeightType::Bf16);
         for kernels in sets() {
-            // Each input alone meets a one.
+            // Each input in turn is one and all others are zero.
             for input in 0..64 {
                 case.x.fill(0.0);
                 case.x[input] = 1.0;

@@ -1,8 +1,8 @@
-//! AMX: eight registers that each hold a tile of up to sixteen rows of 64 bytes, and a unit that
-//! multiplies two of them, so that sixteen rows of activations take about as long as one.
+//! Kernels for AMX: eight registers that each hold a tile of up to sixteen rows of 64 bytes, and a
+//! unit that multiplies two of them. Sixteen rows of activations take about as long as one.
 //!
-//! Panels already are right-hand tiles: sixteen rows of pairs of bf16 numbers, or of four bytes. Rust
-//! has no stable intrinsics for tiles, hence assembly.
+//! Panels have the layout of right-hand tiles: sixteen rows of pairs of bf16 numbers, or of four
+//! bytes. The code is assembly because Rust has no stable intrinsics for tiles.
 
 #[cfg(test)]
 mod emulator;
@@ -15,27 +15,28 @@ use std::ptr;
 use super::Avx512;
 use crate::kernels::simd::PANEL;
 
-/// Rows of a tile.
+/// Number of rows of a tile.
 pub(crate) const ROWS: usize = 16;
 
-/// Tiles of sums.
+/// Number of tiles of sums.
 pub(crate) const SUMS: usize = 4;
 
 /// A right-hand tile: sixteen rows of 64 bytes.
 pub(crate) type Tile<R> = [R; ROWS];
 
-/// Words of 32 bits in a row of a tile.
+/// Number of 32-bit words in a row of a tile.
 pub(crate) const WORDS: usize = 16;
 
 /// Bits 22, 24 and 25 of the extended features: products of bf16 numbers, tiles, products of bytes.
 const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
 
-/// Proof that this processor has tiles, that the system lets this process use them, and AVX-512.
+/// Proof that this processor has tiles and AVX-512, and that the system lets this process use
+/// tiles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiles(Avx512);
 
 impl Tiles {
-    /// The token, if everything is there.
+    /// The token, if all of this is available.
     pub(crate) fn detect() -> Option<Self> {
         let simd = Avx512::detect()?;
         let there = __cpuid_count(7, 0).edx & FEATURES == FEATURES && granted();
@@ -44,7 +45,7 @@ impl Tiles {
         there.then_some(Self(simd))
     }
 
-    /// The vector instructions of this processor, with tiles, walking as `simd` does.
+    /// The vector instructions of this processor, with tiles and the walk of `simd`.
     pub(super) fn vectors(self) -> Avx512 {
         Avx512 {
             tiles: true,
@@ -52,7 +53,7 @@ impl Tiles {
         }
     }
 
-    /// The token of vector instructions that were made by [`Self::vectors`].
+    /// The token for vector instructions that [`Self::vectors`] made.
     #[inline(always)]
     pub(super) fn of(simd: Avx512) -> Option<Self> {
         simd.tiles.then_some(Self(simd))
@@ -64,9 +65,10 @@ impl Tiles {
         self.0
     }
 
-    /// Takes the tile registers of this thread for products of `rows` rows of activations, 1 to 64.
-    /// Up to sixteen of them are one left-hand tile that meets up to four panels; more are up to four
-    /// tiles, all of sixteen rows but the last, that meet the same panel.
+    /// Configures the tile registers of this thread for products of `rows` rows of activations, 1
+    /// to 64. Up to sixteen rows are one left-hand tile, which is multiplied with up to four
+    /// panels. More rows are up to four tiles, all of sixteen rows but the last, which are
+    /// multiplied with the same panel.
     #[inline(always)]
     pub(crate) fn open(self, rows: usize) -> Unit {
         assert!((1..=SUMS * ROWS).contains(&rows), "{rows} rows of tiles");
@@ -122,7 +124,7 @@ fn granted() -> bool {
     false
 }
 
-/// What every tile register holds.
+/// Shapes of all tile registers.
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -133,12 +135,12 @@ struct Config {
 }
 
 /// The tile registers of a thread: sums in 0 to 3, activations in 4 (in 5 the last of more than
-/// sixteen rows), weights in 6 and 7. Nothing else uses them, so they keep their values from one call
-/// to the next.
+/// sixteen rows), weights in 6 and 7. No other code uses them, so they keep their values between
+/// calls.
 pub(crate) struct Unit {
     rows: usize,
     last: usize,
-    /// Registers are a thread's own.
+    /// Registers belong to one thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -150,7 +152,7 @@ impl Drop for Unit {
     }
 }
 
-/// What is multiplied.
+/// Number format of the factors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Factors {
     /// Pairs of bf16 numbers, sums in f32.
@@ -215,7 +217,7 @@ impl Unit {
         }
     }
 
-    /// Takes the activations of up to sixteen rows, `stride` words apart, 16 words of each.
+    /// Loads the activations of up to sixteen rows, `stride` words apart, 16 words of each.
     #[inline(always)]
     pub(crate) fn load_inputs(&mut self, x: &[i32], stride: usize) {
         assert!(self.rows <= ROWS && x.len() >= (self.rows - 1) * stride + WORDS);
@@ -227,7 +229,7 @@ impl Unit {
         }
     }
 
-    /// Adds the products of those activations with a panel's weights to sums `sum`, 0 to 3.
+    /// Adds the products of the loaded activations with a panel's weights to sums `sum`, 0 to 3.
     #[inline(always)]
     pub(crate) fn add_panel<R>(&mut self, factors: Factors, sum: usize, w: &Tile<R>) {
         const { assert!(size_of::<Tile<R>>() == 4 * WORDS * ROWS) }
@@ -247,7 +249,7 @@ impl Unit {
         }
     }
 
-    /// Takes a panel's weights for [`Self::add_inputs`].
+    /// Loads a panel's weights for [`Self::add_inputs`].
     #[inline(always)]
     pub(crate) fn load_panel<R>(&mut self, w: &Tile<R>) {
         const { assert!(size_of::<Tile<R>>() == 4 * WORDS * ROWS) }
@@ -259,8 +261,8 @@ impl Unit {
         }
     }
 
-    /// Adds the products of those weights with rows `16 * sum` and following to sums `sum`; `x` starts
-    /// with the first of them.
+    /// Adds the products of the loaded weights with the rows from `16 * sum` on to sums `sum`. `x`
+    /// starts with the first of these rows.
     #[inline(always)]
     pub(crate) fn add_inputs(&mut self, factors: Factors, sum: usize, x: &[i32], stride: usize) {
         let full = (sum + 1) * ROWS <= self.rows;
@@ -290,7 +292,7 @@ impl Unit {
         }
     }
 
-    /// Writes sums `sum`, a row of activations a row; rows that there are not keep what they hold.
+    /// Writes sums `sum`, one row per row of activations. Other rows of `to` keep their values.
     #[inline(always)]
     pub(crate) fn store<T: Number>(&self, sum: usize, to: &mut [[T; PANEL]; ROWS]) {
         let to = ptr::from_mut(to);
@@ -306,7 +308,7 @@ impl Unit {
     }
 }
 
-/// What sums are.
+/// Number type of the sums.
 pub(crate) trait Number: Copy {}
 
 impl Number for f32 {}

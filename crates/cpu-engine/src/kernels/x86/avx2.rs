@@ -7,7 +7,7 @@ use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{LANES, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
-/// Signed bytes: their magnitudes, and themselves for their signs.
+/// Signed bytes: their magnitudes, and the bytes themselves for their signs.
 #[derive(Clone, Copy)]
 pub(crate) struct SignedBytes {
     magnitudes: [__m256i; 2],

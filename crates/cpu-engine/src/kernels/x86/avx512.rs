@@ -17,7 +17,7 @@ fn load_bytes<T>(_: Avx512, bytes: &[T; 4 * PANEL]) -> __m512i {
 }
 
 impl Avx512 {
-    /// Words to memory.
+    /// Stores words to memory.
     #[inline(always)]
     pub(crate) fn store_words(self, words: __m512i, to: &mut [u32; PANEL]) {
         // SAFETY: the token proves AVX-512; the reference covers the 64 bytes written.
@@ -38,7 +38,7 @@ impl Simd for Avx512 {
     type NibbleSums = __m512i;
 
     const TILE: usize = 12;
-    // Products are of unsigned with signed bytes, so weights are counted from -128.
+    // The instruction multiplies unsigned with signed bytes, so weights are counted from -128.
     const SIGNED_OFFSET: i32 = 128;
 
     #[inline(always)]

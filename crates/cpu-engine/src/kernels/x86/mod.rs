@@ -1,4 +1,4 @@
-//! AVX2 with FMA, AVX-512, and AMX beside it.
+//! Kernels for AVX2 with FMA, for AVX-512, and for AVX-512 with AMX.
 #![expect(
     unsafe_code,
     reason = "vector intrinsics; reachable only through a detected token"
@@ -16,25 +16,25 @@ use super::simd::{Kernel, LANES, Lanes};
 use super::walk::{Reach, Walk};
 use crate::KernelChoice;
 
-/// How far ahead one stream is asked for, into the second-level cache.
+/// Distance of prefetches into the second-level cache, in bytes, for one stream.
 const FAR: usize = 16 << 10;
 
-/// How far ahead it is asked from there into the first-level cache, which waits for so few lines at
-/// once that memory must not be among what it waits for.
+/// Distance of prefetches from there into the first-level cache, in bytes. That cache waits for so
+/// few lines at once that it must not wait for memory.
 const NEAR: usize = 2 << 10;
 
-/// Pages that are asked for together.
+/// Size of the pages that are prefetched together, in bytes.
 const BLOCK: usize = 4 << 12;
 
 /// Proof that this processor has AVX2 and FMA and, if `WIDE`, AVX-512 with bf16 and VNNI.
 ///
-/// Row vectors are eight lanes wide on both, so that their sums are taken in the same order. Panels
-/// fill one 512-bit register or two of 256 bits; chains are the same, and so are results, bit for
-/// bit (bf16 numbers below the normal range apart, which AVX-512 takes for zero).
+/// Row vectors have eight lanes on both, so that their sums are taken in the same order. Panels
+/// fill one 512-bit register or two of 256 bits. Chains are the same, and so are the bits of
+/// results, except for bf16 numbers below the normal range, which AVX-512 treats as zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct X86<const WIDE: bool> {
     walk: Walk,
-    /// Whether there are tiles, and kernels are to use them.
+    /// True if there are tiles and kernels should use them.
     tiles: bool,
 }
 
@@ -51,7 +51,7 @@ impl<const WIDE: bool> X86<WIDE> {
         Self { walk, ..self }
     }
 
-    /// The proof for a set of instructions that was found.
+    /// The proof for a set of instructions that was detected.
     fn found(kernels: KernelChoice) -> Self {
         Self {
             walk: Walk::usual(kernels),
@@ -86,7 +86,7 @@ impl Avx512 {
         Some(Tiles::detect()?.vectors())
     }
 
-    /// Whether kernels use tiles.
+    /// True if kernels use tiles.
     pub(crate) fn has_tiles(self) -> bool {
         self.tiles
     }
@@ -201,7 +201,7 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
             let (a, b) = (_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
             let (c, d) = (_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
             let words = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-            // Packing works within halves: four bytes of each vector lie in each.
+            // Packing works within halves: four bytes of each vector are in each half.
             let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
             let ordered = _mm256_permutevar8x32_epi32(words, order);
             _mm256_storeu_si256(bytes.as_mut_ptr().cast(), ordered);
@@ -225,9 +225,10 @@ impl<const WIDE: bool> Lanes for X86<WIDE> {
             }
             return;
         }
-        // A line from each page of the next four: the processor sees four streams instead of one,
-        // and its own prefetcher, which stops at the end of a page, runs ahead in all of them. The
-        // start of the next block, and from there a line for every four behind.
+        // A line from each of the next four pages: the processor sees four streams instead of one,
+        // and its own prefetcher, which stops at the end of a page, runs ahead in all of them. One
+        // call prefetches the start of the next block, and each later call a line for every four
+        // that follow.
         let within = place.addr() % BLOCK;
         let start = place.wrapping_add(BLOCK - within + (within / 4) / 64 * 64);
         for line in 0..4 {

@@ -1,13 +1,13 @@
-//! Tiles for processors without them: the instructions that a processor refuses arrive as signals,
-//! and are carried out here as the manual defines them. It makes every test of the tile kernels run
-//! the very instructions that are shipped, at a millionth of their speed.
+//! An emulator of tiles for processors without them. Instructions that the processor refuses arrive
+//! as signals, and are executed here as the manual defines them. Tests of the tile kernels
+//! therefore run the very instructions that are shipped, at a millionth of their speed.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
 
-/// Rows of a register.
+/// Number of rows of a register.
 const ROWS: usize = 16;
-/// Bytes of a row.
+/// Number of bytes of a row.
 const BYTES: usize = 64;
 
 /// A sum, two bf16 numbers, or four bytes.
@@ -26,12 +26,13 @@ thread_local! {
     };
 }
 
-/// Carries out tile instructions from now on; false where signals are not those of Linux.
+/// Installs the emulator for tile instructions. Returns false on systems without the signals of
+/// Linux.
 pub(super) fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
-        // SAFETY: all zeros are a valid action, whose fields are set below; the handler does nothing
-        // but what a handler may (it touches registers, and memory that the instruction names).
+        // SAFETY: all zeros are a valid action, whose fields are set below; the handler only
+        // touches registers, and memory that the instruction names.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = refused;
@@ -53,13 +54,14 @@ extern "C" fn refused(signal: i32, _: *mut libc::siginfo_t, context: *mut libc::
             registers[libc::REG_RIP as usize] += length as i64;
         });
         if done.is_none() {
-            // Not a tile instruction: refused again, and this time nobody is asked.
+            // Not a tile instruction. With the default action the instruction is refused again and
+            // ends the process.
             libc::signal(signal, libc::SIG_DFL);
         }
     }
 }
 
-/// A tile instruction; memory by its address.
+/// A tile instruction. Memory operands are addresses.
 #[derive(Debug)]
 enum Instruction {
     Configure(*const u8),
@@ -80,10 +82,11 @@ enum Instruction {
 }
 
 impl Instruction {
-    /// The instruction at `at` and its length. All have a prefix of three bytes, an opcode, a byte
-    /// of registers, and, where memory is named, one of base and index and a displacement.
+    /// Decodes the instruction at `at`. Returns it with its length. All have a prefix of three
+    /// bytes, an opcode, a byte of registers, and, if there is a memory operand, one byte of base
+    /// and index and a displacement.
     unsafe fn read(at: *const u8, registers: &[i64; 23]) -> Option<(Self, usize)> {
-        // SAFETY: the caller's instruction has as many bytes as are asked for.
+        // SAFETY: the caller's instruction has as many bytes as are read.
         let byte = |i: usize| unsafe { *at.add(i) };
         if byte(0) != 0xc4 || byte(1) & 0x1f != 2 {
             return None;
@@ -197,7 +200,7 @@ impl Instruction {
 }
 
 impl Registers {
-    /// Rows and bytes of a row.
+    /// Number of rows, and number of bytes of a row.
     fn shape(&self, tile: usize) -> (usize, usize) {
         let bytes = usize::from(self.config[16 + 2 * tile]);
         let rows = usize::from(self.config[48 + tile]);
@@ -208,7 +211,7 @@ impl Registers {
         (rows, bytes)
     }
 
-    /// Adds to every word of `sum` what `add` makes of a row of `x` and a column of `w`.
+    /// Adds to every word of `sum` the result of `add` for a row of `x` and a column of `w`.
     fn multiply(
         &mut self,
         sum: usize,
@@ -238,7 +241,7 @@ impl Registers {
     }
 }
 
-/// A number below the normal range is zero.
+/// A number; zero if it is below the normal range.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() {
         0.0_f32.copysign(x)
@@ -247,7 +250,8 @@ fn flushed(x: f32) -> f32 {
     }
 }
 
-/// Products of the low and of the high halves are summed apart, each rounded once, then together.
+/// Products of the low and of the high halves are summed separately, each rounded once, then
+/// together.
 fn add_pairs(sum: Word, factors: &mut dyn Iterator<Item = (Word, Word)>) -> Word {
     let half = |word: Word, which: usize| {
         let bits = u16::from_le_bytes([word[2 * which], word[2 * which + 1]]);
