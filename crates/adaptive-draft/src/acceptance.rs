@@ -1,12 +1,12 @@
-//! The paper's learned stop rule.
+//! The paper's learned stopping rule.
 
 use spec_decode::{DraftPolicy, DraftStep};
 
 use crate::head::HeadScratch;
 use crate::{DraftSignal, Head, PolicyError, write_features};
 
-/// At most k tokens; stops where one of them is probably rejected, `1 - prod P(accept_i) > gamma`
-/// (Eq. 6 and 7), with P(accept) predicted by a head (Eq. 5).
+/// Stopping rule of Eq. 6 and 7. A draft has at most k tokens and stops once one of them is
+/// probably rejected, `1 - prod P(accept_i) > gamma`, with P(accept) predicted by a head (Eq. 5).
 #[derive(Clone, Debug)]
 pub struct AcceptanceStop<'a> {
     head: &'a Head,
@@ -19,8 +19,9 @@ pub struct AcceptanceStop<'a> {
 }
 
 impl<'a> AcceptanceStop<'a> {
-    /// Drafts of at most `longest` tokens. With `hold`, a draft does not stop inside a cached
-    /// n-gram that it could still complete: what its pieces were predicted for is the whole token.
+    /// A rule for drafts of at most `longest` tokens. With `hold`, a draft does not stop inside a
+    /// cached n-gram that it could still complete, because its pieces were predicted for the whole
+    /// token.
     ///
     /// # Errors
     /// [`PolicyError::Threshold`] for gamma outside `0..=1`, [`PolicyError::Bounds`] for `longest`
@@ -54,7 +55,7 @@ impl DraftPolicy for AcceptanceStop<'_> {
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        // Behind the last token of the longest draft there is nothing to decide.
+        // After the last token of the longest draft there is nothing to decide.
         if step.position + 1 >= self.longest {
             return false;
         }

@@ -1,12 +1,13 @@
-//! Stop where the drafter itself no longer believes in the draft.
+//! Stopping rule on the drafter's own probabilities.
 
 use spec_decode::{DraftPolicy, DraftStep};
 
 use crate::{DraftSignal, PolicyError};
 
-/// At most k tokens; stops behind the token with which the product of the drafter's probabilities
-/// falls below the threshold. They are those of its logits at temperature 1: near temperature 0
-/// the law that is sampled from gives every drafted token a probability of about 1.
+/// A draft has at most k tokens and stops after the token with which the product of the drafter's
+/// probabilities falls below the threshold. Probabilities are those of its logits at temperature 1:
+/// near temperature 0 the distribution that is sampled from gives every drafted token a probability
+/// of about 1.
 #[derive(Clone, Debug)]
 pub struct Confidence {
     longest: usize,
@@ -15,7 +16,7 @@ pub struct Confidence {
 }
 
 impl Confidence {
-    /// Drafts of at most `longest` tokens, ended below `threshold`.
+    /// A rule for drafts of at most `longest` tokens that end below `threshold`.
     ///
     /// # Errors
     /// [`PolicyError::Threshold`] outside `0..=1`, [`PolicyError::Bounds`] for `longest` 0.

@@ -1,22 +1,24 @@
-//! What a round costs, as numbers that a configuration holds.
+//! Costs of a round, as numbers of a configuration.
 
 use crate::PolicyError;
 
-/// Costs in steps of the target, that is forwards over one position. Decisions made from them do
-/// not depend on how fast a run happens to be.
+/// Costs in steps of the target; a step is a forward over one position. Decisions based on them do
+/// not depend on the speed of a particular run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// Drafting 1, 2, 3, ... tokens with masking and sampling; longer drafts follow the last two in a
-    /// line. The first token costs the most: its step finds the caches as the target left them.
+    /// Cost of drafting 1, 2, 3, ... tokens, with masking and sampling. Longer drafts follow a line
+    /// through the last two. The first token costs the most, because its step starts with the
+    /// caches as the target left them.
     pub draft: Vec<f64>,
-    /// Target forward over 1, 2, 3, ... positions; longer ones follow the last two in a line.
+    /// Cost of a target forward over 1, 2, 3, ... positions. Longer ones follow a line through the
+    /// last two.
     pub verify: Vec<f64>,
-    /// What every round costs besides: translation, judging, roll-back.
+    /// Further cost of every round: translation, verification, roll-back.
     pub round: f64,
 }
 
 impl Costs {
-    /// Checks that the numbers can be costs.
+    /// Checks that the numbers are possible costs.
     ///
     /// # Errors
     /// [`PolicyError::Costs`] unless all are finite and not negative, no list falls and the first of
@@ -45,7 +47,8 @@ impl Costs {
         }
     }
 
-    /// A draft of `tokens`, nothing for none. One known length alone says what a token costs.
+    /// Cost of a draft of `tokens`; 0 for none. If only one length is known, it gives the cost per
+    /// token.
     pub fn draft(&self, tokens: usize) -> f64 {
         match (tokens, self.draft.as_slice()) {
             (0, _) => 0.0,
@@ -54,13 +57,13 @@ impl Costs {
         }
     }
 
-    /// Target forward over `positions`, at least 1.
+    /// Cost of a target forward over `positions`, at least 1.
     pub fn verify(&self, positions: usize) -> f64 {
         line(&self.verify, positions)
     }
 }
 
-/// The `count`th cost, from 1, on a line through the last two behind them.
+/// The `count`th cost, from 1. Beyond the list it is on the line through the last two.
 fn line(known: &[f64], count: usize) -> f64 {
     if let Some(cost) = known.get(count.saturating_sub(1)) {
         return *cost;
@@ -73,9 +76,9 @@ fn line(known: &[f64], count: usize) -> f64 {
 }
 
 impl Default for Costs {
-    /// A drafter and a target on a processor: the padded models of this repository, `omnidraft costs`,
-    /// the mean of five processes on a Zen 4 with two threads. What is longer follows the last two in
-    /// a line, so the list ends before it is flat.
+    /// Costs of the padded models of this repository on a processor: `omnidraft costs`, the mean of
+    /// five processes on a Zen 4 with two threads. Longer drafts and forwards follow a line through
+    /// the last two costs, so the list ends before it becomes flat.
     fn default() -> Self {
         Self {
             draft: vec![0.134, 0.201, 0.254, 0.301, 0.335, 0.375, 0.413, 0.453],

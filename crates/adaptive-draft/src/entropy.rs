@@ -1,12 +1,12 @@
-//! Stop where the drafter's entropy leaves little hope.
+//! Stopping rule on the drafter's entropy.
 
 use spec_decode::{DraftPolicy, DraftStep};
 
 use crate::{DraftSignal, PolicyError};
 
-/// At most k tokens; stops behind the first token of which `1 - sqrt(scale * H(q))`, a bound on
-/// its acceptance (AdaEDL, arXiv 2410.18351), is below the threshold. H(q) is the entropy of the
-/// drafter's logits at temperature 1, nats. The threshold stays as it is configured.
+/// A draft has at most k tokens and stops after the first token for which `1 - sqrt(scale * H(q))`,
+/// a bound on its acceptance (AdaEDL, arXiv 2410.18351), is below the threshold. H(q) is the
+/// entropy in nats of the drafter's logits at temperature 1. The threshold is constant.
 #[derive(Clone, Debug)]
 pub struct EntropyBound {
     longest: usize,
@@ -15,7 +15,7 @@ pub struct EntropyBound {
 }
 
 impl EntropyBound {
-    /// Drafts of at most `longest` tokens.
+    /// A rule for drafts of at most `longest` tokens.
     ///
     /// # Errors
     /// [`PolicyError::Threshold`] outside `0..=1`, [`PolicyError::Scale`] for a scale that is not

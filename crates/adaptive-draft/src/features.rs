@@ -1,30 +1,30 @@
-//! What a draft token looks like before the target has seen it.
+//! Features of a draft token before the target has seen it.
 
 use multiversion::multiversion;
 use vocab_align::{DraftId, TokenId};
 
-/// Features beside the hidden state: log q(token) and the entropy of q.
+/// Number of features beside the hidden state: log q(token) and the entropy of q.
 pub const SCALARS: usize = 2;
 
-/// Entries summed in f32 before the sum moves to f64.
+/// Number of entries summed in f32 before the sum moves to f64.
 const BLOCK: usize = 512;
 
-/// Partial results, a whole number of vector registers of any width: every processor computes the
-/// same bits.
+/// Number of partial results, a whole number of vector registers of any width, so that every
+/// processor computes the same bits.
 const LANES: usize = 16;
 
-/// The drafter's own signal of a token, at temperature 1 and over its whole vocabulary: it says
-/// something at sampling temperatures near 0 too, and that a better token was masked out shows.
+/// The drafter's own signal about a token, at temperature 1 and over its whole vocabulary. It is
+/// informative even at sampling temperatures near 0, and shows if a better token was masked out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DraftSignal {
-    /// log q(token), nats, at most 0.
+    /// log q(token), in nats, at most 0.
     pub log_prob: f64,
-    /// H(q), nats.
+    /// H(q), in nats.
     pub entropy: f64,
 }
 
 impl DraftSignal {
-    /// From raw logits `[V_q]`. A token without a logit is impossible.
+    /// The signal of a token, given raw logits `[V_q]`. A token without a logit has probability 0.
     pub fn of(token: DraftId, logits: &[f32]) -> Self {
         let top = largest(logits);
         let (total, weighted) = moments(logits, top);
@@ -83,14 +83,14 @@ fn moments(logits: &[f32], top: f32) -> (f64, f64) {
     (total, weighted)
 }
 
-/// Below this an exponential adds nothing to a sum that holds a 1.
+/// Lower bound of exponents. Below it an exponential adds nothing to a sum that holds a 1.
 const LOWEST: f32 = -80.0;
 
-/// `e^x` for `x <= 0` within 3e-7 relative, and x bounded from below; no branch or call, so that
-/// loops over a row vectorise.
+/// `e^x` for `x <= 0` with a relative error of 3e-7, and x limited from below. It has no branch or
+/// call, so that loops over a row are vectorised.
 #[inline(always)]
 fn exponential(x: f32) -> (f32, f32) {
-    /// Adding this rounds to an integer in the low mantissa bits.
+    /// Adding this number rounds to an integer in the low mantissa bits.
     const ROUND: f32 = 12_582_912.0;
     let x = if x > LOWEST { x } else { LOWEST };
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
@@ -103,10 +103,10 @@ fn exponential(x: f32) -> (f32, f32) {
 
 /// Writes the features of a token over `out`: the hidden state it is drawn from, log q, entropy.
 ///
-/// The state *behind* the token would tell more, but costs the forward that the decision is
-/// about.
+/// The state *after* the token would be more informative, but computing it costs the forward that
+/// the decision is about.
 pub fn write_features(signal: DraftSignal, state: &[f32], out: &mut Vec<f32>) {
-    /// Log-probabilities further down are all alike: hopeless.
+    /// Lower bound of log-probabilities: smaller ones are all equally hopeless.
     const FLOOR: f64 = -20.0;
     out.clear();
     out.extend_from_slice(state);

@@ -6,10 +6,11 @@ use spec_decode::{DraftPolicy, RoundOutcome};
 
 use crate::PolicyError;
 
-/// Tokens added after a round whose draft was accepted whole.
+/// Number of tokens added after a round whose draft was accepted whole.
 const RISE: usize = 2;
 
-/// Two tokens more after full acceptance, one less otherwise, within bounds.
+/// Draft length that rises by two tokens after full acceptance and falls by one otherwise, within
+/// bounds.
 #[derive(Clone, Debug)]
 pub struct Heuristic {
     len: usize,
@@ -20,7 +21,7 @@ impl Heuristic {
     /// Starts with drafts of `start` tokens.
     ///
     /// # Errors
-    /// [`PolicyError::Bounds`] where `start` is outside `bounds`, or 0 inside.
+    /// [`PolicyError::Bounds`] if `start` is outside `bounds`, or if these include 0.
     pub fn new(start: usize, bounds: RangeInclusive<usize>) -> Result<Self, PolicyError> {
         if !bounds.contains(&start) || *bounds.start() == 0 {
             let (low, high) = (*bounds.start(), *bounds.end());
@@ -29,7 +30,7 @@ impl Heuristic {
         Ok(Self { len: start, bounds })
     }
 
-    /// Takes in whether a draft was accepted whole.
+    /// Updates the length; `whole` is true if a draft was accepted whole.
     pub fn adapt(&mut self, whole: bool) {
         let wanted = if whole { self.len + RISE } else { self.len - 1 };
         self.len = wanted.clamp(*self.bounds.start(), *self.bounds.end());

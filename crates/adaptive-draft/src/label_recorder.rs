@@ -1,4 +1,4 @@
-//! Learning from what another policy drafts.
+//! Collection of training examples from drafts of any policy.
 
 use spec_decode::{DraftPolicy, DraftStep, RoundOutcome};
 
@@ -6,8 +6,8 @@ use crate::labels::labels;
 use crate::throughput::{Chain, Score, Scorer, Seen, bin_of};
 use crate::{DraftSignal, Example, Head, Label, write_features};
 
-/// Lets another policy decide, and records every judged token: as an example for a head, in the
-/// chains of throughput plans.
+/// Policy that lets another policy decide and records every verified token, as an example for a
+/// head and in the chains of throughput plans.
 #[derive(Debug)]
 pub struct LabelRecorder<'a, P> {
     inner: P,
@@ -19,17 +19,17 @@ pub struct LabelRecorder<'a, P> {
     scorer: Scorer,
 }
 
-/// A token of the round under way.
+/// A token of the present round.
 #[derive(Debug)]
 struct Token {
     features: Vec<f32>,
-    /// By chain.
+    /// Bins of its scores, by chain.
     bins: Vec<usize>,
 }
 
 impl<'a, P> LabelRecorder<'a, P> {
-    /// Records into `chains`, whose scores by a head are `head`'s, and into `examples`. `unjudged`
-    /// as for [`labels`]; chains always learn from judged tokens alone.
+    /// Records into `examples`, and into `chains`; `head` computes the scores of chains that need
+    /// one. `unjudged` is as for [`labels`]; chains always learn from verified tokens alone.
     pub fn new(
         inner: P,
         head: Option<&'a Head>,

@@ -1,32 +1,33 @@
-//! What verification says about each drafted token.
+//! Labels of drafted tokens, from their verification.
 
 use spec_decode::RoundOutcome;
 
-/// The verdict on one draft token.
+/// Label of one draft token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Label {
-    /// The chance of acceptance, by the rule that judges, of the target tokens that end with this
-    /// draft token, multiplied; 1 where none does.
+    /// Product of the acceptance probabilities, by the rule of the verification, of the target
+    /// tokens that end with this draft token; 1 if none does.
     pub accepted: f64,
-    /// How many target tokens end with it.
+    /// Number of target tokens that end with it.
     pub ends: u32,
 }
 
-/// Labels of the draft tokens of a round, in order; `None` where verification says nothing.
+/// Labels of the draft tokens of a round, in order; `None` for tokens that were not verified.
 ///
-/// Across vocabularies a merged n-gram `d_1..d_n` is judged as one target token t. Its last piece
-/// is labelled with the chance that t is accepted ([`Score::acceptance`](spec_decode::Score::acceptance):
-/// min(1, p(t) / q'(t)), in mode `exact` that of the group rule), the pieces before it 1: nothing is
-/// put to the target with them. So the product of the labels over any stretch of whole proposals is the product of their
-/// acceptances, and that of calibrated predictions (each given what was drafted before) is the
-/// predicted acceptance of the merged token. A root of the acceptance for every piece would agree
-/// only where predictions are certain: of a token accepted in half of all cases each of two pieces
-/// would be predicted 1/2, their product 1/4.
+/// Across vocabularies a merged n-gram `d_1..d_n` is verified as one target token t. The label of
+/// its last piece is the probability that t is accepted
+/// ([`Score::acceptance`](spec_decode::Score::acceptance): min(1, p(t) / q'(t)), in mode `exact`
+/// that of the group rule). Earlier pieces have the label 1, because nothing is verified with them.
+/// The product of the labels over any run of whole proposals is therefore the product of their
+/// acceptances, and the product of calibrated predictions (each given the draft before it) is the
+/// predicted acceptance of the merged token. Labelling every piece with a root of the acceptance
+/// would not have this property: of a token accepted in half of all cases each of two pieces would
+/// be predicted 1/2, and their product would be 1/4.
 ///
-/// Judged are the accepted proposals and the first rejected one, which is what Eq. 6 multiplies:
-/// acceptance given that all before was accepted. With `unjudged`, all proposals that the session
-/// has scored ([`score_unjudged`](spec_decode::SessionConfig::score_unjudged)), each given the
-/// proposals before it, accepted or not.
+/// Labels exist for the accepted proposals and the first rejected one. These are the factors of Eq.
+/// 6: acceptance given that all before was accepted. With `unjudged` they exist for all proposals
+/// that the session has scored ([`score_unjudged`](spec_decode::SessionConfig::score_unjudged)),
+/// each given the proposals before it, accepted or not.
 pub fn labels(outcome: &RoundOutcome, unjudged: bool) -> Vec<Option<Label>> {
     let mut labels = vec![None; outcome.draft.len()];
     let judged = if unjudged {
@@ -97,7 +98,7 @@ mod tests {
         let spans = [0..1, 1..4, 4..6, 6..7];
         let ratios = [0.9, 0.6, 0.25, 0.5];
         let seen = labels(&outcome(&spans, &ratios, 2), false);
-        // The first rejected proposal is judged, the one behind it is not, nor is the dangling end.
+        // The first rejected proposal is verified; the one after it and the incomplete end are not.
         assert!(seen[6].is_none() && seen[7].is_none());
         for (span, ratio) in spans.iter().zip(ratios).take(3) {
             let pieces = || seen[span.clone()].iter().flatten();

@@ -1,28 +1,29 @@
-//! How many tokens to draft before asking the target.
+//! Draft length: policies that decide after how many draft tokens the target verifies.
 //!
-//! Drafting more pays while drafts are accepted and costs drafter steps and verified positions when
-//! they are not. A policy may look at what has been drafted and at the drafter's state, never at
-//! the target's draws of the round, so every one of them leaves the output's law as it is.
+//! A longer draft pays if it is accepted, and costs drafter steps and verified positions if it is
+//! not. A policy may look at the draft and at the drafter's state, but never at the target's draws
+//! of the round, so no policy changes the distribution of the output.
 //!
 //! | policy | stops | needs |
 //! |---|---|---|
-//! | [`spec_decode::ConstantLength`] | behind k tokens, the paper's tables | |
+//! | [`spec_decode::ConstantLength`] | after k tokens, as in the paper's tables | |
 //! | [`Heuristic`] | two tokens later after a draft accepted whole, one earlier otherwise | |
-//! | [`Confidence`] | where the drafter's own probability of the draft falls below a threshold | |
-//! | [`EntropyBound`] | where `1 - sqrt(scale H(q))` does (AdaEDL, arXiv 2410.18351) | |
-//! | [`AcceptanceStop`] | where `1 - prod P(accept_i) > gamma` (Eq. 6 and 7) | a [`Head`] |
-//! | [`Throughput`] | where one more token lowers the expected tokens per second | [`Costs`], perhaps a [`Head`] |
+//! | [`Confidence`] | once the drafter's own probability of the draft is below a threshold | |
+//! | [`EntropyBound`] | once `1 - sqrt(scale H(q))` is below a threshold (AdaEDL, arXiv 2410.18351) | |
+//! | [`AcceptanceStop`] | once `1 - prod P(accept_i) > gamma` (Eq. 6 and 7) | a [`Head`] |
+//! | [`Throughput`] | once one more token lowers the expected tokens per second | [`Costs`], perhaps a [`Head`] |
 //!
-//! [`CopyOrDraft`] puts text that was there before in the place of a policy's draft, or in front of
-//! it, where that promises more.
+//! [`CopyOrDraft`] replaces a policy's draft by looked-up earlier text, or puts such text in front
+//! of it, if that promises more.
 //!
-//! [`Controller`] decides by seconds whether the drafter drafts at all, with which weights, and whether
-//! it learns.
+//! [`Controller`] decides by measured seconds if the drafter drafts at all, with which weights, and
+//! if it learns.
 //!
-//! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy
-//! (as in SpecDec++, arXiv 2405.19715; the paper gives it no number), which [`LabelRecorder`] collects whatever policy drafts; [`labels`] says what they are across
-//! vocabularies. Algorithm 3 (joint) is [`HeadTrainer::step_on_fresh`] with every distillation
-//! step, Algorithm 4 (interleaved) [`HeadTrainer::step_on_buffer`] between them.
+//! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy (as
+//! in SpecDec++, arXiv 2405.19715; the paper gives it no number), which [`LabelRecorder`] collects
+//! under any policy; [`labels`] defines them across vocabularies. Algorithm 3 (joint) is
+//! [`HeadTrainer::step_on_fresh`] with every distillation step, Algorithm 4 (interleaved)
+//! [`HeadTrainer::step_on_buffer`] between them.
 //!
 //! ```
 //! use adaptive_draft::Heuristic;
@@ -37,9 +38,10 @@
 //! # Ok::<(), adaptive_draft::PolicyError>(())
 //! ```
 //!
-//! Invariants: lengths stay within their bounds; a draft is never longer under a stricter
-//! threshold with the same probabilities; nothing here reads a clock (but [`MeasuredCosts`] and
-//! [`Controller`] take the seconds of finished rounds) or draws at random outside named streams.
+//! Invariants: lengths stay within their bounds. With the same probabilities a draft is never
+//! longer under a stricter threshold. This crate reads no clock ([`MeasuredCosts`] and
+//! [`Controller`] are given the seconds of finished rounds) and draws at random only from named
+//! streams.
 
 mod acceptance;
 mod confidence;
@@ -73,85 +75,85 @@ pub use labels::{Label, labels};
 pub use measured::{Forwards, MeasuredCosts, SharedCosts, SharedStep};
 pub use throughput::{Chain, Plan, Score, Throughput};
 
-/// A policy that cannot work.
+/// Invalid settings of a policy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// Bounds that hold no length, or the start outside them.
+    /// The bounds hold no length, or the start is outside them.
     #[error("draft length {start} is outside {low}..={high}, or that is empty")]
     Bounds {
         /// First draft length.
         start: usize,
-        /// Shortest.
+        /// Shortest length.
         low: usize,
-        /// Longest.
+        /// Longest length.
         high: usize,
     },
-    /// A threshold that is no probability.
+    /// A threshold is outside `[0, 1]`.
     #[error("threshold {0} is outside 0..=1")]
     Threshold(f64),
-    /// A factor that is not positive.
+    /// A factor is not positive.
     #[error("scale {0} must be positive")]
     Scale(f64),
-    /// A cost that cannot be one.
+    /// A number cannot be a cost.
     #[error("costs: {key} = {value} is no cost")]
     Costs {
-        /// Which one.
+        /// Name of the cost.
         key: &'static str,
-        /// The number; NaN where it is missing.
+        /// The number; NaN if it is missing.
         value: f64,
     },
 }
 
-/// A head that cannot be read, written or trained.
+/// Error of reading, writing or training a head.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeadError {
-    /// File or optimiser.
+    /// Error of the file or the optimiser.
     #[error(transparent)]
     Lm(#[from] lm::LmError),
-    /// A file without a part of the head.
+    /// A file lacks a part of the head.
     #[error("{path}: tensor `{tensor}` of an acceptance head is missing")]
     MissingTensor {
         /// The file.
         path: PathBuf,
-        /// The part.
+        /// Name of the tensor.
         tensor: &'static str,
     },
-    /// Parts that do not fit together.
+    /// Parts do not fit together.
     #[error("{path}: tensor `{tensor}` has size {found}, expected {expected}")]
     Shape {
         /// The file.
         path: PathBuf,
-        /// The part.
+        /// Name of the tensor.
         tensor: &'static str,
         /// Size or rank in the file.
         found: usize,
-        /// What the other parts imply.
+        /// Size or rank that the other parts imply.
         expected: usize,
     },
 }
 
-/// Chains that cannot be read or written.
+/// Error of reading or writing chains.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// The file system.
+    /// Error of the file system.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A line that cannot be one of a chain.
+    /// A line is not one of a chain.
     #[error("{path}:{line}: {fault}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// From 1.
+        /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Description of the fault.
         fault: String,
     },
 }

@@ -1,29 +1,30 @@
-//! Costs as they are found while decoding.
+//! Costs measured while decoding.
 
 use spec_decode::RoundOutcome;
 
 use crate::Costs;
 
-/// Rounds after which a measurement counts 1/e.
+/// Number of rounds after which a measurement has weight 1/e.
 const MEMORY: f64 = 1000.0;
 /// Weight of the given costs, in rounds.
 const PRIOR: f64 = 8.0;
 
 /// Running means of the seconds of rounds, by length.
 ///
-/// Decisions made from them follow the machine: two runs need not decide alike. The law of the
-/// output stays, since nothing is decided by what the target draws in the round.
+/// Decisions based on them depend on the machine, so two runs may decide differently. The
+/// distribution of the output does not change, since no decision depends on the target's draws in
+/// the round.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MeasuredCosts {
-    /// Rounds and seconds by drafted tokens, from 1.
+    /// Rounds and seconds by number of drafted tokens, from 1.
     draft: Vec<[f64; 2]>,
-    /// By positions of the target's forward, from 1.
+    /// Rounds and seconds by positions of the target's forward, from 1.
     verify: Vec<[f64; 2]>,
     rest: [f64; 2],
 }
 
 impl MeasuredCosts {
-    /// Takes in a round.
+    /// Adds a round.
     pub fn observe(&mut self, outcome: &RoundOutcome) {
         let all = self.draft.iter_mut().chain(&mut self.verify);
         let all = all.chain([&mut self.rest]).flatten();
@@ -38,9 +39,9 @@ impl MeasuredCosts {
         self.rest[1] += timings.translate + timings.commit;
     }
 
-    /// In steps of the target; `given` is believed of what was seen in few rounds.
+    /// Costs in steps of the target. `given` is the prior for lengths that few rounds had.
     pub fn costs(&self, given: &Costs) -> Costs {
-        // A step: what makes the forwards seen cost what they are given to cost.
+        // One step is the unit in which the measured forwards cost what `given` says.
         let seen = |cost: &dyn Fn(usize) -> f64, sums: &[[f64; 2]]| -> f64 {
             let each = sums.iter().enumerate();
             each.map(|(i, [rounds, _])| rounds * cost(i + 1)).sum()
@@ -51,8 +52,8 @@ impl MeasuredCosts {
             return given.clone();
         }
         let step = seconds / expected;
-        // Beyond what was seen costs rise as the given ones do: a line through two lengths that happened
-        // to take the same would have longer ones for nothing.
+        // Beyond the measured lengths costs rise as the given ones do. A line through two lengths
+        // that happened to take the same time would make longer ones free.
         let list = |sums: &[[f64; 2]], known: usize, cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let mut least: f64 = 0.0;
             let each = (0..(sums.len() + 2).max(known)).map(|i| {
@@ -80,45 +81,45 @@ impl MeasuredCosts {
 /// Forwards of one model in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forwards {
-    /// Forwards that were asked for.
+    /// Number of forwards that were asked for.
     pub calls: usize,
-    /// Passes over the weights that they took: one each where all sequences share the weights, one a
-    /// sequence where none do.
+    /// Number of passes over the weights for them: one per forward if all sequences share the
+    /// weights, one per sequence if none do.
     pub passes: usize,
-    /// Sequences of all of them.
+    /// Number of sequences of all forwards.
     pub sequences: usize,
-    /// Tokens of all of them.
+    /// Number of tokens of all forwards.
     pub tokens: usize,
-    /// Seconds, with what is done for each token.
+    /// Seconds, including the work done for each token.
     pub seconds: f64,
 }
 
-/// A step in which several sequences make a round each.
+/// A step in which each of several sequences makes a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SharedStep {
     /// The drafter's forwards.
     pub draft: Forwards,
     /// The target's.
     pub verify: Forwards,
-    /// Seconds of judging and committing all of them.
+    /// Seconds of verification and commit of all sequences.
     pub rest: f64,
 }
 
-/// What a round costs one of several sequences that are decoded together.
+/// Cost of a round for one of several sequences that are decoded together.
 ///
-/// A pass over the weights serves the tokens of all. So it costs `a`, of which each of `n` sequences
-/// pays an `n`th, and `b` for every token; `a` and `b` are those that fit the steps seen best.
-/// Decisions made from them follow the machine, as with [`MeasuredCosts`].
+/// A pass over the weights serves the tokens of all sequences. It costs `a`, of which each of `n`
+/// sequences pays an `n`th, and `b` for every token; `a` and `b` are fitted to the observed steps.
+/// Decisions based on them depend on the machine, as with [`MeasuredCosts`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SharedCosts {
     draft: Fit,
     verify: Fit,
-    /// Rounds, and the seconds of their rest.
+    /// Number of rounds, and the seconds of their rest.
     rest: [f64; 2],
 }
 
 impl SharedCosts {
-    /// Takes in a step.
+    /// Adds a step.
     pub fn observe(&mut self, step: &SharedStep) {
         self.draft.observe(&step.draft);
         self.verify.observe(&step.verify);
@@ -127,8 +128,8 @@ impl SharedCosts {
         self.rest[1] += step.rest;
     }
 
-    /// In steps of the target, for one of `sequences`; `None` until a few drafts and forwards were
-    /// seen.
+    /// Costs in steps of the target for one of `sequences`; `None` until a few drafts and forwards
+    /// were seen.
     pub fn costs(&self, sequences: usize) -> Option<Costs> {
         let of = |fit: &Fit, tokens: f64| {
             let (pass, token) = fit.line()?;
@@ -144,13 +145,13 @@ impl SharedCosts {
     }
 }
 
-/// What of a measurement is left after another one.
+/// Weight of a measurement after another one.
 const KEEP: f64 = 1.0 - 1.0 / MEMORY;
 
-/// Cosine between passes and tokens from which on their prices are not told apart.
+/// Cosine between passes and tokens above which their prices are not distinguished.
 const ALIKE: f64 = 0.9995;
 
-/// Seconds of forwards, so much a pass and so much a token: sums for least squares.
+/// Sums for a least-squares fit of the seconds of forwards by passes and tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Fit {
     calls: f64,
@@ -180,8 +181,8 @@ impl Fit {
         }
     }
 
-    /// Passes over the weights that each of `sequences` pays for: between one for all and one each,
-    /// as the forwards seen had it.
+    /// Number of passes over the weights that each of `sequences` pays for: between one for all and
+    /// one each, as in the observed forwards.
     fn passes_of(&self, sequences: usize) -> f64 {
         let (passes, crowd) = (self.passes / self.calls, self.sequences / self.calls);
         let apart = match crowd > 1.0 {
@@ -192,8 +193,9 @@ impl Fit {
         (1.0 + apart * (sequences - 1.0)) / sequences
     }
 
-    /// Seconds of a pass and of a token, neither below 0; `None` of less than a few forwards. Where all
-    /// had about as many tokens the two cannot be told apart, and the pass has it all.
+    /// Seconds of a pass and of a token, neither negative; `None` with less than a few forwards. If
+    /// all forwards had about the same number of tokens, the two cannot be distinguished, and the
+    /// pass gets all of the time.
     fn line(&self) -> Option<(f64, f64)> {
         if self.calls < PRIOR {
             return None;
@@ -303,8 +305,8 @@ mod tests {
         assert!((measured.costs(&given).draft(9) - 0.9).abs() < 0.1);
     }
 
-    /// Steps of several sequences whose passes take `a` and `b` a token: one pass for all, or one
-    /// each.
+    /// Steps of several sequences whose passes take `a`, and `b` per token: one pass for all, or
+    /// one each.
     fn shared(sequences: &[usize], drafted: &[usize], apart: bool) -> SharedCosts {
         let mut costs = SharedCosts::default();
         let steps = sequences
@@ -352,7 +354,8 @@ mod tests {
     #[test]
     fn what_cannot_be_told_apart_is_not_guessed() {
         assert_eq!(SharedCosts::default().costs(4), None);
-        // One crowd and one length: what was seen comes out, and no token has a price of its own.
+        // With one number of sequences and one length, the observed time is returned and a token
+        // has no price of its own.
         let found = shared(&[4], &[3], false).costs(4).unwrap();
         found.check().unwrap();
         assert!((found.verify(2) - 1.0).abs() < 1e-9);

@@ -1,37 +1,37 @@
-//! The controller in simulated streams whose true costs are known: it is never far below plain
-//! decoding, and it keeps what there is to gain.
+//! The controller in simulated streams with known costs: it is never far below plain decoding, and
+//! it keeps most of the possible gain.
 
 use adaptive_draft::{Agreed, Controller, ControllerConfig, Ledger, RoundCost, Way};
 use spec_decode::{Dice, Purpose, StreamName};
 
-/// Answers of a stream, and those of a stretch.
+/// Number of answers of a stream, and of a window.
 const ANSWERS: usize = 400;
 const STRETCH: usize = 32;
 const FIRST: usize = 8;
 
-/// Acceptance of draft tokens: by the answer, what was learnt from, whether the learner drafts, and a
-/// number drawn evenly from 0..1 for this answer.
+/// Acceptance of draft tokens as a function of the index of the answer, the amount of learning,
+/// true if the learner drafts, and a uniform number in 0..1 for this answer.
 type Acceptance = fn(usize, f64, bool, f64) -> f64;
 
-/// A drafter beside a target, in plain steps.
+/// A drafter beside a target, with costs in plain steps.
 #[derive(Clone, Copy)]
 struct World {
-    /// A drafted token, and reading a prompt.
+    /// Cost of a drafted token, and of reading a prompt.
     draft: f64,
     prefill: f64,
-    /// What each position of a forward adds.
+    /// Additional cost of each position of a forward.
     position: f64,
-    /// Draft tokens.
+    /// Number of draft tokens.
     k: usize,
     acceptance: Acceptance,
-    /// An update.
+    /// Cost of an update.
     update: f64,
-    /// Times are off by up to so much, each round for itself.
+    /// Largest relative error of times, independent for each round.
     noise: f64,
-    /// True where the learner is held against the first weights on the same text.
+    /// True if the learner is compared with the frozen weights on the same text.
     compares: bool,
-    /// So many times as long take the rounds of the last third of every 16th answer, from the second on:
-    /// the machine is busy with something else.
+    /// Factor on the time of the rounds in the last third of every 16th answer, from the second on,
+    /// when other work occupies the machine.
     busy: f64,
 }
 
@@ -51,14 +51,15 @@ impl Default for World {
     }
 }
 
-/// Who decides.
+/// Decision maker.
 enum By<'a> {
     Controller(&'a mut Controller),
     /// Always this way, learning from every answer or from none.
     Fixed(Way, bool),
 }
 
-/// Seconds of each answer, learning included, and its tokens, which are the seconds of plain decoding.
+/// Seconds of each answer, learning included, and its number of tokens, which are the seconds of
+/// plain decoding.
 type Stream = Vec<(f64, f64)>;
 
 struct Noisy {
@@ -73,12 +74,13 @@ impl Noisy {
 }
 
 impl World {
-    /// Emitted tokens of a round with a draft.
+    /// Number of emitted tokens of a round with a draft.
     fn emitted(&self, p: f64, dice: &mut Dice) -> usize {
         1 + (0..self.k).take_while(|_| dice.uniform() < p).count()
     }
 
-    /// Agreement of both with an answer of 100 tokens; on most of them both do or neither does.
+    /// Agreement of both drafters with an answer of 100 tokens; on most tokens both agree or
+    /// neither does.
     fn agreed(&self, i: usize, learnt: f64, drawn: f64, dice: &mut Dice) -> Agreed {
         const TOKENS: usize = 100;
         let [learner, frozen] = [true, false].map(|who| (self.acceptance)(i, learnt, who, drawn));
@@ -169,7 +171,7 @@ impl World {
         stream
     }
 
-    /// Under a controller: the stream, and the controller at its end.
+    /// The stream under a controller, and the controller at its end.
     fn controlled(&self, seed: u64) -> (Stream, Controller) {
         let mut controller = Controller::new(ControllerConfig::default());
         controller.turn_to("target", "task");
@@ -178,26 +180,26 @@ impl World {
     }
 }
 
-/// Speed of some answers, of plain decoding's.
+/// Speed of some answers, relative to plain decoding.
 fn speed(answers: &[(f64, f64)]) -> f64 {
     let sum = |of: fn(&(f64, f64)) -> f64| answers.iter().map(of).sum::<f64>();
     sum(|a| a.1) / sum(|a| a.0)
 }
 
-/// The slowest stretch after the first answers.
+/// Speed of the slowest window after the first answers.
 fn slowest(stream: &Stream) -> f64 {
     let stretches = stream[FIRST..].windows(STRETCH);
     stretches.map(speed).fold(f64::INFINITY, f64::min)
 }
 
-/// What ten streams came to, in plain decoding's speed.
+/// Results of ten streams, as speeds relative to plain decoding.
 struct Found {
-    /// The slowest stretch of all.
+    /// Speed of the slowest window of all.
     slowest: f64,
-    /// The mean of all streams, and of their last quarters.
+    /// Mean speed of all streams, and of their last quarters.
     speed: f64,
     end: f64,
-    /// The same of a fixed way.
+    /// The same for a fixed way.
     fixed: f64,
     fixed_end: f64,
     ledger: Ledger,
@@ -253,8 +255,8 @@ fn found(name: &str, world: &World, (way, learns): (Way, bool)) -> Found {
     found
 }
 
-/// Holds ten streams against a fixed way: no stretch is slower than `floor`; all of them and their last
-/// quarter have at least these parts of its speed.
+/// Compares ten streams with a fixed way. No window is slower than `floor`; all streams and their
+/// last quarters have at least these shares of the fixed way's speed.
 fn holds(
     name: &str,
     world: World,
@@ -285,23 +287,22 @@ const DRAFTS: (Way, bool) = (Way::Learner, false);
 const LEARNS: (Way, bool) = (Way::Learner, true);
 const FROZEN: (Way, bool) = (Way::Frozen, false);
 
-/// Acceptance where the learner gains with what it learns.
+/// Acceptance of a learner that gains by learning.
 fn gains(_: usize, n: f64, learner: bool, u: f64) -> f64 {
     0.5 + 0.1 * u + curve(0.05, n, learner)
 }
 
-/// Acceptance where it loses with what it learns.
+/// Acceptance of a learner that loses by learning.
 fn loses(_: usize, n: f64, learner: bool, u: f64) -> f64 {
     0.5 + 0.2 * u - curve(0.05, n, learner)
 }
 
-/// Acceptance that pays only after much was learnt.
+/// Acceptance that pays only after much learning.
 fn pays_later(_: usize, n: f64, learner: bool, _: f64) -> f64 {
     0.25 + curve(0.12, n, learner)
 }
 
-/// Acceptance where from answer 200 on what was learnt before is worth nothing, and there is as much to
-/// learn again.
+/// Acceptance for which all learning is worthless from answer 200 on, with as much to learn again.
 fn falls(i: usize, n: f64, learner: bool, u: f64) -> f64 {
     let learnt = if i < 200 { n } else { (n - 60.0).max(0.0) };
     0.5 + 0.1 * u + curve(0.08, learnt, learner).min(0.12)
@@ -391,7 +392,7 @@ fn a_clock_that_is_off_by_much_is_no_matter() {
         DRAFTS,
         (1.3, 0.98, 0.98),
     );
-    // Three times the noise that the bound is promised for.
+    // Three times the noise for which the bound is promised.
     holds(
         "noise, pays nearly",
         World {
@@ -403,8 +404,8 @@ fn a_clock_that_is_off_by_much_is_no_matter() {
     );
 }
 
-/// A busy stretch slows rounds of one kind alone where drafting has just stopped: that is no reason to
-/// think plain steps slow.
+/// A busy period that slows only rounds of one kind, because drafting has just stopped, is no
+/// reason to believe that plain steps are slow.
 #[test]
 fn a_busy_machine_does_not_make_drafts_look_better() {
     let world = World {
@@ -425,7 +426,7 @@ fn learning_that_pays_goes_on() {
     };
     let ledger = holds("learns", world, LEARNS, (1.1, 0.98, 0.98));
     assert!(ledger.updates > 200);
-    // What does not pay at first takes longer than without a bound on what may be lost.
+    // Learning that does not pay at first takes longer than without a bound on losses.
     let world = World {
         acceptance: pays_later,
         ..World::default()
@@ -448,7 +449,7 @@ fn learning_that_never_pays_rests() {
     };
     let ledger = holds("dear learning never pays", dear, DRAFTS, (1.2, 0.98, 0.98));
     assert!(ledger.updates < 20);
-    // An answer with no rejection has nothing to teach.
+    // An answer without a rejection has nothing to teach.
     let perfect = World {
         acceptance: |_, _, _, _| 1.0,
         ..world
@@ -605,7 +606,7 @@ fn an_answer_at_rest_is_never_speculated() {
     assert!(recorded < 40, "{recorded}");
 }
 
-/// Copies alone make a token a round; the drafter's rounds make three in `1.5` plain steps.
+/// Copies alone make a token per round; the drafter's rounds make three in `1.5` plain steps.
 #[test]
 fn copies_are_not_tried_behind_a_drafter_that_saves_more() {
     let mut controller = Controller::new(ControllerConfig {

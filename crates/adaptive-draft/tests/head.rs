@@ -1,4 +1,4 @@
-//! Files of heads and of their training; a stop rule driven by a head.
+//! Files of heads and of their training; a stopping rule driven by a head.
 
 use adaptive_draft::{AcceptanceStop, Example, Head, HeadConfig, HeadError, HeadTrainer, SCALARS};
 use spec_decode::{DraftPolicy, DraftStep, Purpose, StreamName};
@@ -51,7 +51,8 @@ fn training_goes_on_bit_by_bit_from_a_file() {
         assert_eq!(other.head(), parts.head());
         assert_eq!(train(&mut other, 17..40), train(&mut parts, 17..40));
         assert_eq!(other.head(), parts.head());
-        // Without the nine examples more: the file of an early moment leads to the same end.
+        // Without the nine additional examples, the file of an earlier moment leads to the same
+        // end.
         let mut parts = fresh();
         train(&mut parts, 0..17);
         parts.save(&path).unwrap();
@@ -73,7 +74,7 @@ fn training_goes_on_bit_by_bit_from_a_file() {
     assert!(Head::load(&path).is_err());
 }
 
-/// A head over no state that accepts what the drafter is sure of.
+/// A head without hidden-state features that accepts tokens of which the drafter is sure.
 fn confident() -> Head {
     let config = HeadConfig {
         hidden: 0,
@@ -125,7 +126,7 @@ fn eq_5_stops_where_a_rejection_is_probable_but_not_inside_an_ngram() {
         drafted(&mut policy, &[sure, unsure(true), (4.0, true), sure, sure]),
         4
     );
-    // Never beyond k, whatever is open.
+    // Never beyond k, even inside an n-gram.
     assert_eq!(drafted(&mut policy, &[unsure(true); 9]), 6);
     let mut free = AcceptanceStop::new(&head, 6, 0.5, false).unwrap();
     assert_eq!(drafted(&mut free, &[sure, unsure(true), sure]), 2);

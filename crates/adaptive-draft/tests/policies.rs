@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use spec_decode::{ConstantLength, DraftPolicy, DraftStep};
 use vocab_align::DraftId;
 
-/// Logits of a token of this probability among two.
+/// Logits that give a token this probability among two.
 fn logits(probability: f64) -> [f32; 2] {
     let odds = (probability / (1.0 - probability)).ln();
     [odds.clamp(-80.0, 80.0) as f32, 0.0]

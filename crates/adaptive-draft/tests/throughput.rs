@@ -1,4 +1,4 @@
-//! The throughput rule against brute force over constant lengths and against simulated drafts.
+//! The throughput rule compared with brute force over constant lengths, and on simulated drafts.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use vocab_align::{DraftId, TargetId};
 
 const LONGEST: usize = 8;
 
-/// A process of drafts: a text is easy or hard, and stays so with some probability; tokens of easy
-/// text are accepted often and their scores tell a little about it.
+/// A process of drafts. A text is easy or hard and stays so with some probability; tokens of easy
+/// text are accepted often, and their scores are slightly informative about it.
 struct Process {
     dice: Dice,
     easy: f64,
@@ -21,7 +21,7 @@ struct Process {
     longest: usize,
 }
 
-/// A draft as far as it could go: scores and whether each token would stand.
+/// The longest possible draft: scores, and for each token true if it would be accepted.
 type Imagined = Vec<(f64, bool)>;
 
 impl Process {
@@ -53,7 +53,7 @@ impl Process {
     }
 }
 
-/// Plays one round by a policy; returns drafted and accepted tokens.
+/// Plays one round with a policy. Returns the numbers of drafted and accepted tokens.
 fn play(policy: &mut dyn DraftPolicy, imagined: &Imagined) -> (usize, usize) {
     let most = policy.next_len().min(imagined.len());
     let mut drafted = 0;
@@ -145,13 +145,14 @@ fn shapes() -> Vec<Costs> {
             round: 0.05,
         })
         .collect();
-    // One position more is dear, further ones are cheap: a rule that weighs one token would stop.
+    // The second position is expensive and further ones are cheap: a rule that considers one token
+    // would stop.
     shapes.push(Costs {
         draft: vec![0.05],
         verify: vec![1.0, 1.4, 1.42, 1.44, 1.46, 1.48],
         round: 0.0,
     });
-    // So is the first drafter step here.
+    // Here the first drafter step is expensive.
     shapes.push(Costs {
         draft: vec![0.4, 0.43, 0.46],
         verify: vec![1.0, 1.02],
@@ -180,7 +181,8 @@ fn the_rule_at_least_matches_the_best_constant_length() {
     }
 }
 
-/// Where drafts pay far beyond the usual lengths, the rule finds that, and nothing is best at a border.
+/// If drafts pay far beyond the usual lengths, the rule finds that, and the best length is not at a
+/// border.
 #[test]
 fn drafts_of_32_tokens_are_planned() {
     let process = |seed| Process {

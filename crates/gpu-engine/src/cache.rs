@@ -10,15 +10,16 @@ use crate::kernels::place::BLOCK;
 use crate::kernels::{attend, best};
 use crate::weights::stride;
 
-/// Most tokens of a pass.
+/// Largest number of tokens of a pass.
 pub(crate) const PASS: usize = 64;
 /// Largest number of rows that one pass scores while it reads the weights once: three tiles of twelve.
 pub(crate) const SCORED: usize = 36;
-/// Words of the parameters of a pass: position, tokens, their ids.
+/// Number of words of the parameters of a pass: position, number of tokens, their ids.
 pub(crate) const PARAMS: usize = 2 + PASS;
-/// Positions that there is room for at first.
+/// Number of positions that there is room for at first.
 const FIRST: usize = 512;
-/// Bytes of the shares of blocks in attention that passes of more than [`SCORED`] rows may take.
+/// Largest size, in bytes, of the shares of blocks in attention for passes of more than [`SCORED`]
+/// rows.
 const PARTS: usize = 32 << 20;
 
 /// Cosines and sines of one rotation.
@@ -26,7 +27,7 @@ pub(crate) struct Angles {
     pub(crate) cos: Handle,
     pub(crate) sin: Handle,
     pub(crate) len: usize,
-    /// Rotated dimensions, halved.
+    /// Half the number of rotated dimensions.
     pub(crate) half: usize,
 }
 
@@ -36,22 +37,22 @@ pub(crate) struct Stored {
     pub(crate) values: Handle,
 }
 
-/// What grows with the context.
+/// Buffers that grow with the context.
 pub(crate) struct Cache {
     kv: KvType,
     pub(crate) layers: Vec<Stored>,
     pub(crate) global: Angles,
     pub(crate) local: Option<Angles>,
-    /// Shares of blocks in attention, and what they are relative to.
+    /// Shares of blocks in attention, and the maxima that they are relative to.
     pub(crate) parts: Handle,
     pub(crate) tops: Handle,
-    /// Rows that `parts` has room for.
+    /// Number of rows that `parts` has room for.
     pub(crate) rows: usize,
-    /// Positions that there is room for, a multiple of [`BLOCK`].
+    /// Number of positions that there is room for, a multiple of [`BLOCK`].
     pub(crate) capacity: usize,
 }
 
-/// Width of a head in queries and cache.
+/// Width of a head in queries and cache, padded.
 pub(crate) fn padded(config: &LmConfig) -> usize {
     config.head_dim.next_multiple_of(8)
 }
@@ -84,12 +85,12 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Blocks that there is room for.
+    /// Number of blocks that there is room for.
     pub(crate) fn blocks(&self) -> usize {
         self.capacity / BLOCK
     }
 
-    /// Numbers of the keys of a layer, or of its values, at a capacity.
+    /// Number of values of the keys of a layer, or of its values, at a capacity.
     pub(crate) fn numbers(config: &LmConfig, capacity: usize) -> usize {
         config.num_kv_heads * padded(config) * capacity
     }
@@ -102,7 +103,7 @@ impl Cache {
         Self::numbers(config, capacity) * size
     }
 
-    /// Makes room for `len` positions of `max_len`; what is in the cache stays.
+    /// Makes room for `len` positions of at most `max_len`. The content of the cache is kept.
     pub(crate) fn reserve(
         &mut self,
         gpu: &Gpu,
@@ -148,7 +149,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Bytes on the device.
+    /// Size on the device in bytes.
     pub(crate) fn bytes(&self, config: &LmConfig) -> usize {
         2 * config.num_layers * self.bytes_of_layer(config, self.capacity)
     }
@@ -195,20 +196,21 @@ fn copy(client: &Client, from: &Handle, to: &Handle, len: usize) {
 /// Activations of a pass.
 pub(crate) struct Scratch {
     pub(crate) params: Handle,
-    /// Residual stream, `[PASS][stride(hidden_size)]`, and all that follow likewise.
+    /// Residual stream, `[PASS][stride(hidden_size)]`. The following buffers have the same form.
     pub(crate) hidden: Handle,
-    /// Read by projections alone, as `mixed` and `gated` are: rows lie apart (`kernels::apart`).
+    /// Normalised residual stream. Only projections read it, as they do `mixed` and `gated`, so its
+    /// rows are interleaved (`kernels::apart`).
     pub(crate) normed: Handle,
     pub(crate) qkv: Handle,
     /// `[PASS][heads][padded]`.
     pub(crate) queries: Handle,
     pub(crate) mixed: Handle,
     pub(crate) gated: Handle,
-    /// What a half of a block returns before its norm.
+    /// Output of attention or MLP before its norm.
     pub(crate) branch: Handle,
     /// `[SCORED][vocab_size]`.
     pub(crate) logits: Handle,
-    /// The best of them, `[SCORED][chunks][2]`.
+    /// Best logits of each chunk of columns, `[SCORED][chunks][2]`.
     pub(crate) tops: Handle,
     bytes: usize,
 }
@@ -245,7 +247,7 @@ impl Scratch {
         }))
     }
 
-    /// Bytes on the device.
+    /// Size on the device in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

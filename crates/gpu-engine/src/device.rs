@@ -1,4 +1,4 @@
-//! Graphics devices, by number.
+//! Graphics devices, addressed by number.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -15,53 +15,54 @@ use cubecl::wgpu::{AutoGraphicsApi, RuntimeOptions, WgpuSetup, try_init_setup};
 use cubecl_environment::stream::StreamId;
 use lm::LmError;
 
-/// The stream of every engine: what one of them writes is there for the others, in order.
+/// The stream of all engines, so that writes of one are visible to the others, in order.
 const STREAM: StreamId = StreamId { value: 0x6f64 };
-/// Bytes of one upload: the device keeps a copy of what is on its way.
+/// Size of one upload in bytes. It is limited because the device keeps a copy of uploads in
+/// progress.
 const UPLOAD: usize = 64 << 20;
-/// Time for which an answer is waited for without going to sleep. Waking up, of two threads in turn, takes as long as
-/// a pass of a small drafter.
+/// Time of busy waiting for an answer. Waking up two threads in turn takes as long as a pass of a
+/// small drafter.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// What can go wrong on a graphics device.
+/// Errors of a graphics device.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// No adapter at all.
+    /// There is no adapter.
     #[error(
         "no graphics adapter was found through {}; a driver is missing, or the loader \
          (libvulkan.so.1 on Linux)",
         interface_name()
     )]
     NoAdapter,
-    /// A number beyond the last adapter.
+    /// The number is beyond the last adapter.
     #[error("there is no adapter {index}: {count} were found, counted from 0")]
     NoSuchAdapter {
-        /// The number asked for.
+        /// The number asked for, from 0.
         index: usize,
-        /// How many there are.
+        /// Number of adapters.
         count: usize,
     },
-    /// A type that the shaders of this device do not have.
+    /// The shaders of this device do not support a type.
     #[error("the adapter does not compute with {0}")]
     Type(&'static str),
-    /// A buffer that is larger than the device binds.
+    /// A buffer is larger than the device can bind.
     #[error("a buffer of {bytes} bytes is larger than the {limit} that the adapter binds")]
     Buffer {
-        /// Bytes wanted.
+        /// Size asked for, in bytes.
         bytes: usize,
-        /// Most that there may be.
+        /// Largest size, in bytes.
         limit: usize,
     },
-    /// Logits that are not on the device.
+    /// The logits asked for are not on the device.
     #[error("{rows} rows of logits: the device has {most}")]
     Rows {
-        /// Rows wanted.
+        /// Number of rows asked for.
         rows: usize,
-        /// Most that there are.
+        /// Number of rows on the device.
         most: usize,
     },
-    /// The device failed at what was asked of it.
+    /// The device failed to execute a request.
     #[error("the device failed: {0}")]
     Failed(String),
 }
@@ -77,12 +78,11 @@ impl From<GpuError> for LmError {
 pub struct Adapter {
     /// `discrete`, `integrated`, `virtual`, `software` or `other`.
     pub kind: &'static str,
-    /// Whether it is a program that plays a graphics device on the processor.
+    /// True if the adapter is a program that emulates a graphics device on the processor.
     pub software: bool,
 }
 
-/// The adapters, those that are devices of their own before those that are programs. Their places are
-/// the numbers that [`Gpu::open`] takes.
+/// The adapters, hardware before software. Their indices are the numbers that [`Gpu::open`] takes.
 pub fn adapters() -> Vec<Adapter> {
     let described = |kind: &WgpuDeviceKind| Adapter {
         kind: match kind {
@@ -97,15 +97,15 @@ pub fn adapters() -> Vec<Adapter> {
     kinds().iter().map(described).collect()
 }
 
-/// The interface that adapters are reached through. Left to itself, wgpu would take OpenGL where there is no
-/// Vulkan, and nobody would see why all is slow.
+/// Interface to adapters. By default, wgpu would use OpenGL if there is no Vulkan, and nothing
+/// would show why everything is slow.
 const INTERFACE: WgpuBackend = if cfg!(target_os = "macos") {
     WgpuBackend::Metal
 } else {
     WgpuBackend::Vulkan
 };
 
-/// Name of the interface that adapters are reached through.
+/// Name of the interface to adapters.
 fn interface_name() -> &'static str {
     match INTERFACE {
         WgpuBackend::Metal => "Metal",
@@ -113,12 +113,12 @@ fn interface_name() -> &'static str {
     }
 }
 
-/// An adapter through the one interface.
+/// An adapter behind that interface.
 fn reached(kind: WgpuDeviceKind) -> WgpuDevice {
     WgpuDevice::new(kind).on(INTERFACE)
 }
 
-/// What there is, of every kind as many as there are.
+/// All adapters by kind, with an entry for each.
 fn kinds() -> Vec<WgpuDeviceKind> {
     let there = |kind: &WgpuDeviceKind| {
         let device = cubecl::Device::Wgpu(reached(kind.clone()));
@@ -138,27 +138,27 @@ fn kinds() -> Vec<WgpuDeviceKind> {
     found
 }
 
-/// A device that is open.
+/// An open device.
 #[derive(Clone)]
 pub struct Gpu(Arc<Opened>);
 
 struct Opened {
     client: Client,
-    /// The device that answers come through.
+    /// The device that is polled for answers.
     device: cubecl::wgpu::wgpu::Device,
     software: bool,
-    /// One call of one engine at a time.
+    /// Allows one call of one engine at a time.
     busy: Mutex<()>,
-    /// Bound where a kernel has a buffer that it does not read.
+    /// Bound in place of a buffer that a kernel does not read.
     nothing: Handle,
 }
 
 impl Gpu {
-    /// Opens an adapter, or finds it open.
+    /// Opens an adapter, or returns it if it is open.
     ///
     /// # Errors
-    /// [`GpuError::NoAdapter`] and [`GpuError::NoSuchAdapter`]; [`GpuError::Failed`] for a driver that does
-    /// not open what it has listed.
+    /// [`GpuError::NoAdapter`] and [`GpuError::NoSuchAdapter`]; [`GpuError::Failed`] for a driver
+    /// that does not open an adapter that it listed.
     pub fn open(index: usize) -> Result<Self, GpuError> {
         static OPEN: Mutex<Option<HashMap<usize, Gpu>>> = Mutex::new(None);
         let mut open = lock(&OPEN);
@@ -197,12 +197,12 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The interface that it is reached through, `Vulkan` or `Metal`.
+    /// Name of the interface: `Vulkan` or `Metal`.
     pub fn interface(&self) -> &'static str {
         interface_name()
     }
 
-    /// Types beyond f32 that its shaders compute with, as this engine reaches them.
+    /// Types beyond f32 that its shaders compute with, as available to this engine.
     pub fn types(&self) -> Vec<&'static str> {
         let properties = self.0.client.properties();
         let there = |ty| properties.supports_type(ty);
@@ -214,29 +214,30 @@ impl Gpu {
         all.into_iter().filter(|ty| ty.1).map(|ty| ty.0).collect()
     }
 
-    /// Bytes of memory that the units of a cube share, and the units of a subgroup, fewest and most.
+    /// Bytes of memory that the units of a cube share, and the smallest and largest number of units
+    /// of a subgroup.
     pub fn sizes(&self) -> (usize, [u32; 2]) {
         let hardware = &self.0.client.properties().hardware;
         let units = [hardware.plane_size_min, hardware.plane_size_max];
         (hardware.max_shared_memory_size, units)
     }
 
-    /// Name of the adapter, as its driver gives it.
+    /// Name of the adapter, as the driver gives it.
     pub fn name(&self) -> String {
         self.0.client.properties().identity.name.to_string()
     }
 
-    /// Whether the processor plays the device.
+    /// True if the processor emulates the device.
     pub fn is_software(&self) -> bool {
         self.0.software
     }
 
-    /// Largest buffer, in bytes.
+    /// Size of the largest buffer, in bytes.
     pub fn max_buffer(&self) -> usize {
         self.0.client.properties().memory.max_page_size as usize
     }
 
-    /// Runs `work` while nobody else uses the device.
+    /// Runs `work` while no other caller uses the device.
     pub(crate) fn run<T>(&self, work: impl FnOnce(&Client) -> T) -> T {
         let _busy = lock(&self.0.busy);
         STREAM.executes(|| work(&self.0.client))
@@ -246,19 +247,19 @@ impl Gpu {
     pub(crate) fn wait<T>(&self, answer: impl Future<Output = T>) -> T {
         let mut answer = pin!(answer);
         let until = Instant::now() + AWAKE;
-        // Where the processor plays the device, it has other things to do.
+        // If the processor emulates the device, busy waiting would take its time.
         while !self.0.software && Instant::now() < until {
             let mut context = Context::from_waker(Waker::noop());
             if let Poll::Ready(done) = answer.as_mut().poll(&mut context) {
                 return done;
             }
-            // What goes wrong there is told by the answer.
+            // Errors of the device are reported by the answer.
             let _ = self.0.device.poll(PollType::Poll);
         }
         cubecl::future::block_on(answer)
     }
 
-    /// Brings buffers to the host.
+    /// Copies buffers to the host.
     pub(crate) fn read(&self, wanted: Vec<Handle>) -> Result<Vec<Bytes>, GpuError> {
         let answer = {
             let _busy = lock(&self.0.busy);
@@ -272,7 +273,7 @@ impl Gpu {
         &self.0.nothing
     }
 
-    /// Whether a buffer may be so large.
+    /// Checks that the device can bind a buffer of `bytes`.
     pub(crate) fn check_size(&self, bytes: usize) -> Result<(), GpuError> {
         let limit = self.max_buffer();
         match bytes > limit {
@@ -281,10 +282,10 @@ impl Gpu {
         }
     }
 
-    /// Waits until everything asked for is done.
+    /// Waits until all requests are done.
     ///
     /// # Errors
-    /// What failed since the last time.
+    /// A failure since the last call.
     pub fn sync(&self) -> Result<(), GpuError> {
         let done = self.run(|client| client.sync());
         self.wait(done).map_err(failed)
@@ -313,14 +314,14 @@ pub(crate) fn write(client: &Client, to: &Handle, words: &[u32]) {
     }
 }
 
-/// A buffer with these words, at least one.
+/// A new buffer with these words, at least one.
 pub(crate) fn upload(client: &Client, words: &[u32]) -> Handle {
     let to = client.empty(words.len().max(4) * size_of::<u32>());
     write(client, &to, words);
     to
 }
 
-/// A buffer of zeros.
+/// A new buffer of zeros.
 pub(crate) fn zeros(client: &Client, words: usize) -> Handle {
     upload(client, &vec![0; words])
 }
@@ -330,9 +331,9 @@ pub(crate) fn words(numbers: &[f32]) -> &[u32] {
     u32::from_bytes(f32::as_bytes(numbers))
 }
 
-/// A buffer as an argument of `len` elements of the kernel's own type.
+/// A buffer as a kernel's argument of `len` elements of the kernel's own type.
 #[expect(unsafe_code, reason = "the length is the caller's promise")]
 pub(crate) fn arg(handle: &Handle, len: usize) -> BufferArg {
-    // SAFETY: every caller takes the length from what it allocated; kernels stay within it.
+    // SAFETY: every caller takes the length from its allocation; kernels stay within it.
     unsafe { BufferArg::from_raw_parts(handle.clone(), len) }
 }

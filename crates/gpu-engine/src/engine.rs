@@ -1,4 +1,4 @@
-//! The engine behind the decode seam.
+//! The GPU engine: an implementation of [`DecodeEngine`](lm::DecodeEngine).
 
 mod logits;
 mod steps;
@@ -22,29 +22,29 @@ use crate::weights::Weights;
 
 pub use steps::{PassTime, StepTime};
 
-/// How to build a [`GpuEngine`].
+/// Options of a [`GpuEngine`].
 #[derive(Clone)]
 pub struct GpuOptions {
-    /// Where it computes.
+    /// Device that computes.
     pub gpu: Gpu,
     /// Storage of the weights.
     pub weights: WeightType,
     /// Storage of the KV cache.
     pub kv: KvType,
-    /// Most tokens the KV cache holds; the model's `max_context` if that is less. Memory is taken as
-    /// tokens come. Rotations that depend on the length of the context are those of this length.
+    /// Largest number of tokens in the KV cache; the model's `max_context` if that is less. Memory
+    /// is taken as tokens come. Rotations that depend on the length of the context use this length.
     pub max_len: usize,
-    /// Threads that pack weights.
+    /// Number of threads that pack weights.
     pub threads: usize,
-    /// Makes passes of up to 36 tokens be recorded once and replayed, or not: fewer calls of the driver. The
-    /// results are the same. By default the variable `OMNIDRAFT_GPU_REPLAY` (0 or 1) says it; without it
-    /// devices of their own replay, and those that the processor plays do not.
+    /// True if passes of up to 36 tokens are recorded once and replayed, which saves calls of the
+    /// driver. The results are the same. The environment variable `OMNIDRAFT_GPU_REPLAY` (0 or 1)
+    /// sets the default; without it, hardware devices replay and software devices do not.
     pub replay: bool,
 }
 
 impl GpuOptions {
-    /// Weights in this storage on a device; keys and values in f32, as many tokens as the model holds,
-    /// one thread, and recordings as [`GpuOptions::replay`] says.
+    /// Options with weights in this storage, keys and values in f32, the longest context of the
+    /// model, one thread, and the default of [`GpuOptions::replay`].
     pub fn new(gpu: Gpu, weights: WeightType) -> Self {
         Self {
             weights,
@@ -57,8 +57,8 @@ impl GpuOptions {
     }
 }
 
-/// The default of recording passes and replaying them: as `OMNIDRAFT_GPU_REPLAY` says, 0 or 1, and
-/// without it not on software, where the threads of the driver cost more than calls do.
+/// Default of [`GpuOptions::replay`]: `OMNIDRAFT_GPU_REPLAY` (0 or 1), or without it true for
+/// hardware. On software devices the threads of the driver cost more than calls do.
 fn replays(gpu: &Gpu) -> bool {
     match std::env::var("OMNIDRAFT_GPU_REPLAY").as_deref() {
         Ok("0") => false,
@@ -67,8 +67,8 @@ fn replays(gpu: &Gpu) -> bool {
     }
 }
 
-/// The weights of a model on a device, without an engine. A clone is the same weights; engines that
-/// were built with one share them until they are loaded with others.
+/// Weights of a model on a device, without an engine. A clone shares the weights. Engines built
+/// with it share them too, until they load others.
 #[derive(Clone)]
 pub struct GpuWeights {
     gpu: Gpu,
@@ -78,11 +78,11 @@ pub struct GpuWeights {
 }
 
 impl GpuWeights {
-    /// Packs the weights of a source and puts them on the device.
+    /// Packs the weights of a source and uploads them to the device.
     ///
     /// # Errors
-    /// Those of the source, and [`GpuError::Buffer`] for a model with a matrix larger than the device
-    /// binds.
+    /// Those of the source, and [`GpuError::Buffer`] for a model with a matrix larger than the
+    /// device can bind.
     pub fn new(source: &dyn TensorSource, options: &GpuOptions) -> Result<Self, LmError> {
         source.check()?;
         let (gpu, kind) = (&options.gpu, options.weights);
@@ -95,12 +95,12 @@ impl GpuWeights {
         })
     }
 
-    /// Bytes on the device.
+    /// Size on the device in bytes.
     pub fn bytes(&self) -> usize {
         self.weights.bytes()
     }
 
-    /// A handle that does not keep the weights alive.
+    /// A weak reference to the weights.
     pub fn downgrade(&self) -> WeakGpuWeights {
         WeakGpuWeights {
             gpu: self.gpu.clone(),
@@ -111,7 +111,7 @@ impl GpuWeights {
     }
 }
 
-/// [`GpuWeights`], for as long as an engine uses them.
+/// A weak reference to [`GpuWeights`].
 #[derive(Clone)]
 pub struct WeakGpuWeights {
     gpu: Gpu,
@@ -121,7 +121,7 @@ pub struct WeakGpuWeights {
 }
 
 impl WeakGpuWeights {
-    /// The weights, if there is still an engine that uses them.
+    /// The weights, if any owner still holds them.
     pub fn upgrade(&self) -> Option<GpuWeights> {
         Some(GpuWeights {
             gpu: self.gpu.clone(),
@@ -139,10 +139,10 @@ impl WeakGpuWeights {
 ///   tokens it was computed with and wherever the KV cache was truncated before. Greedy speculative
 ///   output therefore equals plain decoding token for token. Devices and weight types differ from each
 ///   other.
-/// - Activations are f32 throughout: weights are narrow, what meets them is not, unlike in the CPU's
-///   engine. Integer weights are the same numbers as there.
+/// - Activations are f32 throughout, also for narrow weights, unlike in the CPU engine. Integer
+///   weights are the same numbers as there.
 pub struct GpuEngine {
-    /// First, so that it is dropped before the buffers that it names.
+    /// The first field, so that it is dropped before the buffers that it names.
     recordings: Recordings,
     gpu: Gpu,
     config: LmConfig,
@@ -154,9 +154,9 @@ pub struct GpuEngine {
     scratch: Scratch,
     len: usize,
     max_len: usize,
-    /// Rows of logits of the last pass that are on the device.
+    /// Number of rows of logits of the last pass on the device.
     scored: usize,
-    /// Bytes brought to the host.
+    /// Number of bytes copied to the host.
     fetched: u64,
     /// Final state of the last scored token, or empty.
     state: Vec<f32>,
@@ -164,7 +164,7 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// Packs the weights of a model and puts them on the device.
+    /// Packs the weights of a model and uploads them to the device.
     ///
     /// # Errors
     /// As [`GpuWeights::new`] and [`GpuEngine::with_weights`].
@@ -172,7 +172,7 @@ impl GpuEngine {
         Self::with_weights(GpuWeights::new(source, &options)?, options)
     }
 
-    /// An engine with random weights: for timing a shape.
+    /// An engine with random weights. It serves to time a shape.
     ///
     /// # Errors
     /// As [`GpuEngine::new`].
@@ -184,12 +184,12 @@ impl GpuEngine {
         Self::new(&RandomWeights::new(config, seed), options)
     }
 
-    /// An engine that shares weights with whoever else has them.
+    /// An engine that shares these weights with their other owners.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] if the options ask for another storage; [`GpuError::Type`] if the device
-    /// does not compute in the type of the cache; [`GpuError::Buffer`] for a vocabulary whose logits
-    /// are more than it binds.
+    /// [`LmError::OtherModel`] if the options ask for another storage; [`GpuError::Type`] if the
+    /// device does not compute in the type of the cache; [`GpuError::Buffer`] for a vocabulary
+    /// whose logits exceed the largest buffer.
     pub fn with_weights(packed: GpuWeights, options: GpuOptions) -> Result<Self, LmError> {
         let GpuWeights {
             gpu,
@@ -225,12 +225,13 @@ impl GpuEngine {
         })
     }
 
-    /// Replaces the weights by those of a model of the same shape, in place unless they are shared,
-    /// after a training step. The KV cache is emptied: its keys and values belong to the old weights.
+    /// Replaces the weights by those of a model of the same shape, for example after a training
+    /// step. This happens in place unless they are shared. The KV cache is emptied, because its
+    /// keys and values belong to the old weights.
     ///
     /// # Errors
-    /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is then
-    /// unchanged, unless a file could not be read to its end.
+    /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is
+    /// then unchanged, unless a file could not be read to its end.
     pub fn load_weights(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
         if *source.config() != self.config {
             return Err(LmError::OtherModel);
@@ -243,11 +244,11 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Decodes with other weights of the same shape and type from now on; `packed` receives the ones
-    /// used so far. Moves pointers only. The KV cache is emptied.
+    /// Exchanges the weights for others of the same shape and type; `packed` receives the ones used
+    /// so far. Only pointers move. The KV cache is emptied.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] if configuration or type differ; nothing is changed then.
+    /// [`LmError::OtherModel`] if configuration or type differ. Nothing is changed then.
     pub fn swap_weights(&mut self, packed: &mut GpuWeights) -> Result<(), LmError> {
         if packed.config != self.config || packed.kind != self.kind {
             return Err(LmError::OtherModel);
@@ -257,7 +258,7 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// The weights, to be shared.
+    /// The weights, for sharing.
     pub fn packed(&self) -> GpuWeights {
         GpuWeights {
             gpu: self.gpu.clone(),
@@ -267,8 +268,9 @@ impl GpuEngine {
         }
     }
 
-    /// Compiles the kernels for every number of rows, so that no later call waits for that: on a GPU a number that
-    /// is new takes as long as dozens of passes. Empties the cache.
+    /// Compiles the kernels for every number of rows, so that no later call waits for it: on a GPU
+    /// the first pass with a new number of rows takes as long as dozens of passes. Empties the
+    /// cache.
     ///
     /// # Errors
     /// A device that fails.
@@ -283,7 +285,7 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Records and replays passes from now on, or launches them.
+    /// Turns recording and replaying of passes on or off.
     pub fn set_replay(&mut self, replay: bool) {
         self.replay = replay;
     }
@@ -293,12 +295,12 @@ impl GpuEngine {
         &self.config
     }
 
-    /// Where it computes.
+    /// Device that computes.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// Bytes on the device: weights, cache as long as it has been, activations.
+    /// Sizes on the device in bytes: weights, cache at its largest so far, activations.
     pub fn memory(&self) -> [usize; 3] {
         [
             self.weights.bytes(),
@@ -307,19 +309,19 @@ impl GpuEngine {
         ]
     }
 
-    /// Bytes of weights that a forward reads: what bounds its speed when memory does.
+    /// Number of bytes of weights that a forward reads. It bounds the speed if memory does.
     pub fn weight_bytes_per_forward(&self) -> usize {
         self.weights.per_forward()
     }
 
-    /// Drops what was computed with other weights.
+    /// Drops all results of the previous weights.
     fn forget(&mut self) {
         (self.len, self.scored) = (0, 0);
         self.state.clear();
         self.recordings.clear();
     }
 
-    /// Asks for one pass, and for its logits if it is `scored`.
+    /// Launches one pass, and the computation of its logits if it is `scored`.
     fn pass(&mut self, ids: &[u32], scored: bool) -> Result<(), LmError> {
         let len = self.len + ids.len();
         self.reserve(len)?;
@@ -328,7 +330,8 @@ impl GpuEngine {
         params[1] = ids.len() as u32;
         params[2..2 + ids.len()].copy_from_slice(ids);
         let blocks = len.div_ceil(BLOCK);
-        // One recording serves every position of some blocks, and every number of tokens of some rows.
+        // One recording serves every position in some number of blocks, and every number of tokens
+        // of some number of rows.
         let recorded = self.replay && ids.len() <= SCORED;
         let (blocks, count) = match recorded {
             true => {
@@ -379,7 +382,7 @@ impl GpuEngine {
         self.cache
             .reserve(&self.gpu, &self.config, len, self.max_len)?;
         if self.cache.capacity != capacity {
-            // They name the buffers that there were.
+            // Recordings name the buffers that are replaced here.
             self.recordings.clear();
         }
         Ok(())
@@ -425,7 +428,7 @@ impl DecodeEngine for GpuEngine {
         self.scored = 0;
         let mut rest = ids;
         while !rest.is_empty() {
-            // Room for so many rows may shrink as the context grows.
+            // The number of rows that there is room for may shrink as the context grows.
             let len = self.len + rest.len().min(PASS);
             self.reserve(len)?;
             let (now, later) = rest.split_at(rest.len().min(self.cache.rows));

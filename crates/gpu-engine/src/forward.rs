@@ -1,4 +1,4 @@
-//! One pass through the blocks for a bounded number of tokens: which kernels run, in which order.
+//! One pass through the blocks for a bounded number of tokens: the kernels and their order.
 #![expect(unsafe_code, reason = "kernels are launched unchecked")]
 
 use std::cell::Cell;
@@ -16,14 +16,15 @@ use crate::weights::{BlockWeights, Matrix, Weights, stride};
 
 /// Largest number of rows that a cube of a projection multiplies.
 const TILE: usize = 16;
-/// Numbers of rows that projections are compiled for: those of the paper's k, and some between. More
-/// rows than tokens cost time, not bits.
+/// Numbers of rows for which projections are compiled: those of the paper's k, and some between.
+/// More rows than tokens cost time and change no bits.
 pub(crate) const ROWS: [usize; 7] = [1, 2, 3, 5, 8, 12, TILE];
-/// Rows from which on two groups of units share a cube.
+/// Number of rows from which on two groups of units share a cube.
 const MANY_ROWS: usize = 12;
 
-/// The part of a matrix that a cube multiplies, for so many rows: the fastest on an H100 with the shape
-/// of Llama-3-8B in bf16. One row keeps the more of the device busy the smaller its cubes are.
+/// The part of a matrix that a cube multiplies, by number of rows. These were the fastest on an
+/// H100 with the shape of Llama-3-8B in bf16. With one row, smaller cubes occupy more of the
+/// device.
 pub(crate) fn cubes_for(rows: usize) -> Cubes {
     Cubes {
         outputs: if rows == 1 { 2 } else { 8 },
@@ -31,7 +32,7 @@ pub(crate) fn cubes_for(rows: usize) -> Cubes {
     }
 }
 
-/// Rows that a cube multiplies for so many tokens, and how many tiles of them there are.
+/// Number of rows that a cube multiplies for `count` tokens, and number of tiles of that many rows.
 fn tiles_for(count: usize) -> (usize, usize) {
     let tiles = count.div_ceil(TILE).max(1);
     let of_tile = count.div_ceil(tiles);
@@ -39,13 +40,13 @@ fn tiles_for(count: usize) -> (usize, usize) {
     (rows.unwrap_or(TILE), tiles)
 }
 
-/// Rows of a projection for so many tokens.
+/// Number of rows of a projection for `count` tokens.
 pub(crate) fn rows_for(count: usize) -> usize {
     let (rows, tiles) = tiles_for(count);
     rows * tiles
 }
 
-/// Most cubes along one dimension of a grid.
+/// Largest number of cubes along one dimension of a grid.
 const GRID: usize = 32768;
 
 /// The kinds of launches of a pass.
@@ -93,7 +94,7 @@ impl Step {
     }
 }
 
-/// Everything a pass touches.
+/// Everything that a pass reads and writes.
 pub(crate) struct Pass<'a> {
     pub(crate) client: &'a Client,
     pub(crate) config: &'a LmConfig,
@@ -101,28 +102,29 @@ pub(crate) struct Pass<'a> {
     pub(crate) scratch: &'a Scratch,
     pub(crate) cache: &'a Cache,
     pub(crate) kv: KvType,
-    /// For arguments that are not read.
+    /// Buffer for arguments that are not read.
     pub(crate) nothing: &'a Handle,
-    /// Blocks of the cache, at least those that the last token sees.
+    /// Number of blocks of the cache, at least those that the last token attends to.
     pub(crate) blocks: usize,
-    /// Rows, at least the tokens of the parameters. Those beyond are left out or computed for nobody.
+    /// Number of rows, at least that of the tokens. Rows beyond are skipped, or computed and never
+    /// read.
     pub(crate) count: usize,
-    /// The part of a matrix that a cube multiplies, where it is not as [`cubes_for`] says.
+    /// The part of a matrix that a cube multiplies, if other than by [`cubes_for`].
     pub(crate) cubes: Option<Cubes>,
-    /// Launches of one kind that run alone, to be timed; without them all of all kinds run.
+    /// Launches of one kind to run alone, for timing; `None` runs all launches of all kinds.
     pub(crate) only: Option<(Step, Range<usize>)>,
-    /// Launches so far, of that kind or of all.
+    /// Number of launches so far, of that kind or of all.
     pub(crate) launches: Cell<usize>,
 }
 
-/// How a matrix is applied.
+/// Arguments of a product with a matrix.
 struct Apply<'a> {
     step: Step,
     x: &'a Handle,
     matrix: &'a Matrix,
     bias: Option<&'a Handle>,
     to: &'a Handle,
-    /// Numbers of a row of `to`, and its rows.
+    /// Length of a row of `to`, and number of its rows.
     to_stride: usize,
     to_rows: usize,
     epilogue: Epilogue,
@@ -130,13 +132,13 @@ struct Apply<'a> {
 }
 
 impl Pass<'_> {
-    /// Runs the blocks for the tokens of the parameters; their logits are computed if they are
+    /// Runs the blocks for the tokens of the parameters. Their logits are computed if they are
     /// `scored`.
     pub(crate) fn run(&self, scored: bool) {
         self.embed();
         let blocks = &self.weights.blocks;
         for (layer, block) in blocks.iter().enumerate() {
-            // Of the last block, tokens that nobody scores leave keys and values.
+            // In the last block, unscored tokens need only keys and values.
             let only_keys = !scored && layer + 1 == blocks.len();
             self.attention(layer, block, only_keys);
             if !only_keys {
@@ -148,7 +150,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Counts the next launch of a kind, and says if it is left out.
+    /// Counts a launch of this kind. Returns true if it is to be skipped.
     fn leaves_out(&self, step: Step) -> bool {
         let at = self.launches.get();
         let (counts, out) = match &self.only {
@@ -159,7 +161,7 @@ impl Pass<'_> {
         out
     }
 
-    /// Grid over `cubes` and rows, or one of cubes alone that is too long for one dimension.
+    /// Grid over `cubes` and rows, or over cubes alone if these are too many for one dimension.
     fn grid(cubes: usize, rows: usize) -> CubeCount {
         CubeCount::Static(cubes as u32, rows as u32, 1)
     }
@@ -223,12 +225,12 @@ impl Pass<'_> {
         }
     }
 
-    /// Fours of activations that a load of weights meets.
+    /// Number of fours of activations that belong to one load of weights.
     fn fours(&self) -> usize {
         self.weights.head.shape.format.fours()
     }
 
-    /// The input of the next projection: the residual stream after a norm, if there is one.
+    /// The input of the next projection: the residual stream, after a norm if there is one.
     fn input(&self, weight: Option<&Handle>) -> &Handle {
         match weight {
             None => &self.scratch.hidden,
@@ -256,7 +258,7 @@ impl Pass<'_> {
             } else {
                 32
             },
-            // The residual stream, which norms and branches read too, lies in order.
+            // The residual stream is in order, because norms and branches read it too.
             apart: !std::ptr::eq(what.x, &self.scratch.hidden),
             epilogue: what.epilogue,
             biased: what.bias.is_some(),
@@ -264,10 +266,10 @@ impl Pass<'_> {
         let cubes = shape.outputs.div_ceil(plan.all_outputs()) * tiles;
         let grid = Self::grid(cubes.min(GRID), cubes.div_ceil(GRID));
         let x_stride = stride(shape.inputs);
-        // SAFETY: a cube reads rows of `x` below `PASS`, outputs below those of the matrix, pieces
-        // below those of an output, which rows of `x` are padded for; it writes rows of `to` that are
-        // there, for the tiles of rows cover at most `PASS` and of scored rows at most `SCORED`, of which
-        // the tests below say that they do.
+        // SAFETY: a cube reads rows of `x` below `PASS`, outputs below those of the matrix, and
+        // pieces below those of an output, to which rows of `x` are padded. It writes rows of `to`
+        // that exist: the tiles of rows cover at most `PASS` rows, and at most `SCORED` scored
+        // ones, as the tests below check.
         unsafe {
             project::launch_unchecked(
                 self.client,
@@ -308,8 +310,8 @@ impl Pass<'_> {
         });
     }
 
-    /// Adds what a half of a block returns to the residual stream: its projection, through its norm if
-    /// it has one, times the residual multiplier.
+    /// Adds the output of attention or MLP to the residual stream: its projection, through its norm
+    /// if it has one, times the residual multiplier.
     fn add_branch(
         &self,
         step: Step,
@@ -428,7 +430,7 @@ impl Pass<'_> {
         }
     }
 
-    /// Positions that a layer sees; more than any context for all.
+    /// Number of positions that a layer attends to; more than any context if all.
     fn window(&self, layer: usize) -> u32 {
         const ALL: usize = 1 << 30;
         self.config.layer(layer).window.unwrap_or(ALL).min(ALL) as u32
@@ -556,7 +558,7 @@ mod tests {
             let rows = rows_for(count);
             assert!((count..=PASS).contains(&rows), "{count}");
             assert!(count > SCORED || rows <= SCORED, "{count}");
-            // A recording is made for the rows of a count and serves it again.
+            // A recording is made for a number of rows and is reused for it.
             assert_eq!(tiles_for(rows), tiles_for(count));
         }
         assert_eq!([9, 17, 33].map(rows_for), [12, 24, 36]);

@@ -1,4 +1,4 @@
-//! Matrices as the kernels read them: rows of outputs, inputs in pieces of 128 bits.
+//! Matrices in the layout of the kernels: rows of outputs, inputs in pieces of 128 bits.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -9,9 +9,9 @@ use lm::{LmError, RowBuffer, TensorSource, WeightType, saturated_half};
 
 use crate::kernels::project::Format;
 
-/// Words of a piece.
+/// Number of words of a piece.
 const WORDS: usize = 4;
-/// Weights that a thread reads at a time.
+/// Number of weights that a thread reads at a time.
 const AT_ONCE: usize = 1 << 20;
 
 impl From<WeightType> for Format {
@@ -35,7 +35,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Loads of an output.
+    /// Number of loads of an output.
     pub(crate) fn pieces(&self) -> usize {
         self.inputs.div_ceil(self.format.piece())
     }
@@ -44,7 +44,7 @@ impl Shape {
         self.outputs * self.pieces() * WORDS
     }
 
-    /// Words of the scales of an output.
+    /// Number of words of the scales of an output.
     fn scale_words(&self) -> usize {
         match self.format.is_scaled() {
             true => self.pieces().div_ceil(4 * self.format.pieces_of_scale()),
@@ -63,7 +63,7 @@ impl Shape {
         }
     }
 
-    /// Bytes that a forward reads.
+    /// Number of bytes that a forward reads.
     pub(crate) fn bytes(&self) -> usize {
         (self.words() + self.scales() + self.units()) * size_of::<u32>()
     }
@@ -73,7 +73,7 @@ impl Shape {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Packed {
     pub(crate) words: Vec<u32>,
-    /// Four bytes a word.
+    /// Scales, four bytes per word.
     pub(crate) scales: Vec<u32>,
     pub(crate) units: Vec<f32>,
 }
@@ -87,14 +87,14 @@ pub(crate) struct Part {
     pub(crate) step: usize,
 }
 
-/// Where an output goes.
+/// Destination of an output.
 struct Row<'a> {
     words: &'a mut [u32],
     scales: &'a mut [u32],
     unit: Option<&'a mut f32>,
 }
 
-/// Rows of a part, and where they go.
+/// Rows of a part, and their destination.
 struct Task<'a> {
     name: &'a str,
     rows: Range<usize>,
@@ -111,7 +111,7 @@ pub(crate) fn pack(
     shape: Shape,
     threads: usize,
 ) -> Result<Packed, LmError> {
-    // Weights of zero, for inputs that there are not.
+    // Weights of zero, for padded inputs.
     let nothing = match shape.format {
         Format::Int8 => 0x8080_8080,
         Format::Int4 => 0x8888_8888,
@@ -217,7 +217,7 @@ fn fill(format: Format, weights: &[f32], to: Row<'_>, numbers: &mut IntWeights) 
     }
 }
 
-/// Rounds to f16 or bf16, two a word.
+/// Rounds weights to f16 or bf16, two per word.
 pub(crate) fn fill_pairs(format: Format, weights: &[f32], words: &mut [u32]) {
     let bits = |weight: Option<&f32>| {
         let weight = weight.copied().unwrap_or(0.0);
@@ -238,7 +238,8 @@ fn fill_scales(numbers: &IntWeights, scales: &mut [u32], unit: Option<&mut f32>)
     }
 }
 
-/// Bytes into words, the first in the lowest; bytes that there are not stay as they were.
+/// Packs bytes into words, the first in the lowest byte. Bytes of a word beyond those given keep
+/// their values.
 fn bytes_to_words(bytes: impl Iterator<Item = u8>, words: &mut [u32]) {
     for (i, byte) in bytes.enumerate() {
         let shift = 8 * (i % 4);

@@ -1,4 +1,4 @@
-//! How fast the device reads its memory: what bounds decoding.
+//! Measurement of the memory bandwidth of the device, which bounds decoding.
 #![expect(unsafe_code, reason = "kernels are launched unchecked")]
 
 use std::time::Instant;
@@ -9,14 +9,14 @@ use cubecl::server::Handle;
 use crate::device::{Gpu, GpuError, arg};
 use crate::kernels::read;
 
-/// Cubes of a pass: many for each processor of a device.
+/// Number of cubes of a pass: many for each processor of a device.
 const CUBES: u32 = 8192;
-/// Reads of the buffer in a pass, so that what is asked of the host is nothing beside them.
+/// Number of reads of the buffer in a pass, so large that the work of the host does not matter.
 const READS: usize = 64;
-/// The same where the processor plays the device.
+/// The same for software devices.
 const SOFTWARE_READS: usize = 8;
 
-/// A buffer far larger than any cache, read again and again.
+/// A buffer far larger than any cache, to be read repeatedly.
 pub struct GpuProbe {
     gpu: Gpu,
     buffer: Handle,
@@ -25,7 +25,7 @@ pub struct GpuProbe {
 }
 
 impl GpuProbe {
-    /// A buffer of `bytes`, or as many as the device binds.
+    /// A probe with a buffer of `bytes`, or of the largest size that the device can bind.
     ///
     /// # Errors
     /// A device that fails.
@@ -45,7 +45,7 @@ impl GpuProbe {
         Ok(probe)
     }
 
-    /// Reads the buffer a few times and returns bytes per second.
+    /// Reads the buffer a few times. Returns bytes per second.
     ///
     /// # Errors
     /// A device that fails.

@@ -8,24 +8,25 @@ use cubecl::prelude::*;
 
 use crate::device::{GpuError, failed};
 
-/// Rows, blocks of the cache, whether logits are computed.
+/// Number of rows, number of blocks of the cache, and true if logits are computed.
 type Key = (usize, usize, bool);
 
-/// The recordings of an engine. They name its buffers: whoever replaces one of them clears this first.
+/// The recordings of an engine. They name its buffers, so they must be cleared before one of these
+/// is replaced.
 #[derive(Default)]
 pub(crate) struct Recordings {
     graphs: HashMap<Key, Graph>,
-    /// Whether the device cannot record.
+    /// True if the device cannot record.
     refused: bool,
 }
 
 impl Recordings {
-    /// Forgets all of them.
+    /// Drops all recordings.
     pub(crate) fn clear(&mut self) {
         self.graphs.clear();
     }
 
-    /// Replays what was recorded under a key, or runs `launch` and records it for the next time.
+    /// Replays the recording of `key`, or runs `launch` and records it for the next time.
     pub(crate) fn run(
         &mut self,
         key: Key,
@@ -41,7 +42,7 @@ impl Recordings {
             launch();
             return Ok(());
         }
-        // This one runs; the next is recorded without running.
+        // This call runs; the next one is recorded without running.
         launch();
         let recorded = client.start_capture().and_then(|()| {
             launch();

@@ -11,12 +11,13 @@ use crate::device::{Gpu, arg, upload, words, write};
 use crate::kernels::project::Format;
 use crate::layout::{Packed, Part, Shape, fill_pairs, pack};
 
-/// Rows of activations are padded with zeros to a multiple of this, the longest piece of weights.
+/// Rows of activations are padded with zeros to a multiple of this number, the longest piece of
+/// weights.
 pub(crate) const PADDING: usize = 32;
-/// Rows of the embedding read at a time.
+/// Number of rows of the embedding read at a time.
 const ROWS: usize = 4096;
 
-/// Length of a row of activations.
+/// Padded length of a row of activations.
 pub(crate) fn stride(width: usize) -> usize {
     width.next_multiple_of(PADDING)
 }
@@ -29,7 +30,7 @@ pub(crate) struct Matrix {
     pub(crate) units: Handle,
 }
 
-/// One block. Norms and biases that a model has not are absent.
+/// One block. Norms and biases that a model lacks are `None`.
 pub(crate) struct BlockWeights {
     pub(crate) attention_in: Option<Handle>,
     pub(crate) attention_out: Option<Handle>,
@@ -42,7 +43,7 @@ pub(crate) struct BlockWeights {
     pub(crate) qkv_bias: Option<Handle>,
     pub(crate) out: Matrix,
     pub(crate) out_bias: Option<Handle>,
-    /// Gate and up in turn.
+    /// Gate and up rows in turn.
     pub(crate) gate_up: Matrix,
     pub(crate) gate_up_bias: Option<Handle>,
     pub(crate) down: Matrix,
@@ -52,20 +53,20 @@ pub(crate) struct BlockWeights {
 /// Rows of the embedding.
 pub(crate) struct Table {
     pub(crate) words: Handle,
-    /// Of a row.
+    /// Length of a row in words.
     pub(crate) row: usize,
     pub(crate) rows: usize,
-    /// A word is one f32 or two of the others: f16 or bf16.
+    /// Format of a word: one f32, or two f16 or bf16.
     pub(crate) format: Format,
 }
 
-/// Every weight of a model.
+/// All weights of a model.
 pub(crate) struct Weights {
     pub(crate) table: Table,
     pub(crate) blocks: Vec<BlockWeights>,
     pub(crate) norm: Handle,
     pub(crate) head: Matrix,
-    /// Whether the head is the table.
+    /// True if the head is the table.
     tied: bool,
     bytes: usize,
     per_forward: usize,
@@ -105,13 +106,13 @@ impl Shapes {
     }
 }
 
-/// Puts words where they belong.
+/// Destination of packed words.
 trait Place: Send {
-    /// The next buffer, with these words.
+    /// The next buffer, filled with these words.
     fn put(&mut self, client: &Client, words: &[u32]) -> Handle;
 }
 
-/// Makes new buffers.
+/// Destination that makes new buffers.
 struct Fresh;
 
 impl Place for Fresh {
@@ -120,7 +121,7 @@ impl Place for Fresh {
     }
 }
 
-/// Overwrites the buffers of weights that are there, in the order in which they were made.
+/// Destination that overwrites existing buffers of weights, in the order in which they were made.
 struct Over(std::vec::IntoIter<Handle>);
 
 impl Place for Over {
@@ -135,13 +136,13 @@ impl Place for Over {
     }
 }
 
-/// Reads and uploads.
+/// Reads and uploads the weights.
 struct Loader<'a> {
     gpu: &'a Gpu,
     source: &'a dyn TensorSource,
     threads: usize,
     place: &'a mut dyn Place,
-    /// What was put, in order.
+    /// Buffers filled so far, in order.
     put: Vec<Handle>,
     bytes: usize,
 }
@@ -175,7 +176,7 @@ impl Loader<'_> {
         Ok(self.source.rows(name, 0..len, &mut buffer)?.to_vec())
     }
 
-    /// The weight of a norm as it multiplies, padded to `padded`.
+    /// The weight of a norm, in the form that multiplies, padded to `padded`.
     fn norm(&mut self, name: &str, len: usize, padded: usize) -> Result<Handle, LmError> {
         let mut weight = self.read(name, len)?;
         if self.source.config().norm_offset {
@@ -185,7 +186,7 @@ impl Loader<'_> {
         Ok(self.put(words(&weight)))
     }
 
-    /// Biases one after the other, or in turn.
+    /// Biases one after the other, or alternating.
     fn biases(
         &mut self,
         there: bool,
@@ -212,7 +213,7 @@ impl Loader<'_> {
     fn table(&mut self, format: Format) -> Result<Table, LmError> {
         let config = self.source.config();
         let (vocab, d) = (config.vocab_size, config.hidden_size);
-        // As long as a row of the head, which it is where that is tied.
+        // As long as a row of the head, since a tied head is this table.
         let row = match format {
             Format::F32 => d.next_multiple_of(4),
             _ => d.next_multiple_of(8) / 2,
@@ -316,7 +317,7 @@ impl Loader<'_> {
         let shapes = Shapes::of(config, weights);
         self.gpu.check_size(shapes.largest())?;
         let d = config.hidden_size;
-        // A token reads one row: narrower storage would save nothing worth the error.
+        // A token reads one row: narrower storage would save too little for its error.
         let table = self.table(match weights {
             WeightType::F32 => Format::F32,
             WeightType::F16 => Format::F16,
@@ -364,8 +365,8 @@ impl Loader<'_> {
 }
 
 impl Weights {
-    /// Packs a model on so many threads and puts it on the device; into the buffers of `old`, if those
-    /// are given.
+    /// Packs a model on so many threads and uploads it, into the buffers of `old` if those are
+    /// given.
     pub(crate) fn load(
         gpu: &Gpu,
         source: &dyn TensorSource,
@@ -397,7 +398,7 @@ impl Weights {
         Ok(loaded)
     }
 
-    /// The buffers in the order in which a loader puts them.
+    /// The buffers in the order in which a loader fills them.
     fn handles(&self) -> Vec<Handle> {
         let mut all = vec![self.table.words.clone(), self.norm.clone()];
         let matrix = |all: &mut Vec<Handle>, matrix: &Matrix| {
@@ -430,12 +431,12 @@ impl Weights {
         all
     }
 
-    /// Bytes on the device.
+    /// Size on the device in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of the matrices, all of which a forward reads.
+    /// Size in bytes of the matrices, all of which a forward reads.
     pub(crate) fn per_forward(&self) -> usize {
         self.per_forward
     }

@@ -1,4 +1,4 @@
-//! What the engine promises: bits, truncation, memory that grows, weights that change.
+//! Guarantees of the engine: bits, truncation, memory that grows, weights that change.
 #![cfg(feature = "gpu")]
 
 mod support;
@@ -10,7 +10,7 @@ use lm::{
 };
 use support::{FORMATS, engine, gpu, in_batches, options};
 
-/// Nothing is a multiple of anything.
+/// A shape in which no width is a multiple of another.
 const ODD: &str = r#"{"model_type": "qwen2", "hidden_size": 37, "intermediate_size": 75,
     "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10,
     "vocab_size": 101, "max_position_embeddings": 4096, "tie_word_embeddings": true}"#;
@@ -61,7 +61,7 @@ fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
                 engine.truncate(0);
                 engine.append(&ids[..keep]).unwrap();
                 assert!(engine.last_state().is_empty());
-                // A rejected draft goes in and out of the cache.
+                // A rejected draft is appended and cut again.
                 engine
                     .forward(&tokens(vocab, draft, 77), &mut logits)
                     .unwrap();
@@ -112,7 +112,7 @@ fn replays_give_the_bits_of_launches() {
     }
 }
 
-/// Kernels compiled beforehand are no other kernels, and leave nothing in the cache.
+/// Kernels compiled beforehand give the same results, and leave nothing in the cache.
 #[test]
 fn preparing_changes_nothing() {
     let Some(gpu) = gpu() else { return };
@@ -133,7 +133,8 @@ fn preparing_changes_nothing() {
     assert!(in_batches(&mut engine, &ids, 5) == expected);
 }
 
-/// As drafter and target do: recordings of both live beside each other, caches grow, weights are replaced.
+/// Drafter and target in turn: recordings of both exist side by side, caches grow, weights are
+/// replaced.
 #[test]
 fn two_engines_replay_in_turn() {
     let Some(gpu) = gpu() else { return };
@@ -152,7 +153,7 @@ fn two_engines_replay_in_turn() {
     let ids = tokens(101, 900, 15);
     for round in 0..2 {
         let mut at = 0;
-        // The cache has room for 512 at first.
+        // The cache has room for 512 positions at first.
         for batch in [300, 5, 1, 1, 5, 1, 200, 17, 5, 1, 33, 1] {
             let found = pairs.each_mut().map(|pair| {
                 pair.each_mut().map(|engine| {
@@ -172,7 +173,7 @@ fn two_engines_replay_in_turn() {
             at += batch;
         }
         for pair in &mut pairs {
-            // The first alone, then both; its recordings and those of the other live on.
+            // The first alone, then both; its recordings and those of the other stay valid.
             for (engine, other) in pair.iter_mut().zip(&others).take(1 + round) {
                 engine.load_weights(other).unwrap();
             }
@@ -180,7 +181,7 @@ fn two_engines_replay_in_turn() {
     }
 }
 
-/// A row of columns that is longer than one dimension of a grid.
+/// A row of more columns than one dimension of a grid has cubes.
 #[test]
 fn many_columns_are_all_there() {
     let Some(gpu) = gpu() else { return };
@@ -285,7 +286,7 @@ fn new_weights_take_effect_and_empty_the_cache() {
             engine.load_weights(&second).unwrap();
             assert!(engine.is_empty() && engine.last_state().is_empty());
             assert!(in_batches(&mut engine, &ids, 4) == b);
-            // Shared: the others keep theirs.
+            // The weights are shared: the other owners keep theirs.
             let shared = engine.packed();
             let mut other = GpuEngine::with_weights(shared, options.clone()).unwrap();
             engine.load_weights(&first).unwrap();
@@ -341,8 +342,7 @@ fn bad_calls_are_refused_and_leave_the_cache_alone() {
     assert!(logits.is_empty());
 }
 
-/// The best column of a row is that of its logits, and rows that are asked for are those that a forward
-/// gives.
+/// The best column of a row is that of its logits, and fetched rows are those of a forward.
 #[test]
 fn logits_that_stay_are_those_that_are_fetched() {
     let Some(gpu) = gpu() else { return };
@@ -350,7 +350,8 @@ fn logits_that_stay_are_those_that_are_fetched() {
         let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         row.iter().position(|x| *x == best).map(|at| at as u32)
     };
-    // The second has several chunks of columns, and rows that are the same: the lowest counts.
+    // The second vocabulary has several chunks of columns, and equal rows: the lowest column
+    // counts.
     let wide = EVEN.replace("\"vocab_size\": 256", "\"vocab_size\": 9001");
     for json in [ODD, &wide] {
         let mut checkpoint = checkpoint(json, 7);

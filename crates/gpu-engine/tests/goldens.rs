@@ -1,5 +1,5 @@
-//! The engine against Hugging Face transformers, for every architecture, rotation and window, and
-//! against the CPU's engine where weights are rounded.
+//! The engine compared with Hugging Face transformers, for every architecture, rotation and window,
+//! and with the CPU engine if weights are rounded.
 #![cfg(feature = "gpu")]
 
 #[path = "../../lm/tests/golden_support/mod.rs"]
@@ -14,7 +14,7 @@ use support::{engine, gpu};
 fn logits_and_greedy_continuations_match_transformers() {
     let Some(gpu) = gpu() else { return };
     for golden in goldens() {
-        // Their weights are bf16, and what meets them is f32 either way.
+        // The golden weights are bf16, and activations are f32 in any case.
         for weights in [WeightType::F32, WeightType::F16, WeightType::Bf16] {
             let mut engine = engine(&gpu, &golden.checkpoint, weights, golden.context);
             let (_, error) = golden.check_close(&mut engine, weights.name());
@@ -23,7 +23,7 @@ fn logits_and_greedy_continuations_match_transformers() {
     }
 }
 
-/// Every way of computing the same tokens gives the same bits.
+/// The same tokens give the same bits, in whatever steps they are computed.
 #[test]
 fn bits_depend_on_nothing_but_the_tokens() {
     let Some(gpu) = gpu() else { return };
@@ -61,8 +61,8 @@ fn bits_depend_on_nothing_but_the_tokens() {
     }
 }
 
-/// Integer weights are the numbers that the CPU's engine multiplies: what its own levels and scales
-/// stand for, in f64, gives the logits.
+/// Integer weights are the numbers that the CPU engine multiplies: its levels and scales, in f64,
+/// give the logits.
 #[test]
 fn integer_weights_are_those_of_the_cpu() {
     let Some(gpu) = gpu() else { return };

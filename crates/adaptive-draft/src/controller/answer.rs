@@ -1,39 +1,40 @@
-//! One answer under control.
+//! One answer under the controller.
 
 use super::steps::{Steps, Sums};
 use super::{Ledger, Way};
 
-/// Speculation stops where not even so many standard errors more would save anything.
+/// Number of standard errors added to the expected saving. Speculation stops if not even that saves
+/// anything.
 const HOPES: f64 = 0.5;
-/// Rounds of an answer after which one counts 1/e.
+/// Number of rounds of an answer after which an observation has weight 1/e.
 const MEMORY: f64 = 64.0;
-/// Variance of what a round saves, in plain steps, before any was seen, and its weight in rounds.
+/// Prior variance of a round's saving, in squared plain steps, and the prior's weight in rounds.
 const CHANCE: f64 = 1.2;
 const PRIOR: f64 = 8.0;
-/// Standard errors beyond which an answer is not like others.
+/// Number of standard errors beyond which an answer counts as unlike the others.
 const UNLIKE: f64 = 2.0;
-/// Spread of what answers save where only the next rounds can tell.
+/// Prior spread of an answer's saving when only its own rounds can tell.
 const OPEN: f64 = 0.3;
-/// Tokens after which speculation that has stopped looks again; twice as many every time.
+/// Number of tokens after which stopped speculation is tried again. It doubles every time.
 const LOOKS_AGAIN: f64 = 48.0;
-/// Share of the time that plain steps in between may lose.
+/// Largest share of the time that plain steps between speculated rounds may lose.
 const SAMPLING: f64 = 0.004;
-/// Least part of its time that such a step is taken to lose.
+/// Least share of its time that such a step is assumed to lose.
 const LEAST_LOSS: f64 = 0.03;
-/// Rounds between two such steps at least; and while few of them were seen.
+/// Least number of rounds between two such steps; and the number while few steps were seen.
 const SPACING: usize = 8;
 const FIRST_SPACING: usize = 4;
-/// So many are few.
+/// Number of plain steps that count as few.
 const FEW: f64 = 32.0;
 
-/// Seconds and tokens of a round.
+/// Cost of a round, in seconds and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundCost {
-    /// Positions of the target's forward: one and the proposals.
+    /// Number of positions of the target's forward: one and the proposals.
     pub positions: usize,
-    /// Tokens that the drafter drafted.
+    /// Number of tokens that the drafter drafted.
     pub drafted: usize,
-    /// Tokens that were emitted.
+    /// Number of tokens that were emitted.
     pub tokens: usize,
     /// Seconds of the drafter.
     pub draft: f64,
@@ -53,7 +54,7 @@ impl From<&spec_decode::RoundOutcome> for RoundCost {
     }
 }
 
-/// An answer in the making: it is told what rounds take and says how they go on.
+/// An answer in progress. It is given the times of its rounds and decides about the next one.
 #[derive(Clone, Debug)]
 pub struct Answer {
     target: String,
@@ -64,21 +65,22 @@ pub struct Answer {
     sums: Sums,
     /// Share of plain decoding's time that answers like this one save.
     worth: f64,
-    /// What is believed of this answer before its rounds are seen: mean and standard deviation.
+    /// Prior of this answer's saving, before its rounds are seen: mean and standard deviation.
     belief: (f64, f64),
-    /// What its speculated rounds saved, in plain steps.
+    /// Savings of its speculated rounds, in plain steps; older rounds fade.
     saved: Saved,
-    /// The same of all of them, for what it says of chance.
+    /// Savings of all its speculated rounds, from which the variance by chance is estimated.
     chance: Saved,
-    /// Tokens to make without drafts before speculation looks again; `None` while it does not rest.
+    /// Number of tokens to decode plainly before speculation is tried again; `None` while it is not
+    /// stopped.
     rests: Option<f64>,
     pause: f64,
-    /// Plain steps that are due, and rounds since the last one.
+    /// Number of plain steps that are due, and number of rounds since the last one.
     due: f64,
     since: usize,
     tokens: usize,
     seconds: f64,
-    /// The same, disturbed rounds as if they were not much so.
+    /// The same seconds, with those of disturbed rounds limited.
     settled: f64,
     prefill: f64,
     recording: f64,
@@ -118,27 +120,27 @@ impl Answer {
         }
     }
 
-    /// How it is made.
+    /// The way in which the answer is made.
     pub fn way(&self) -> Way {
         self.way
     }
 
-    /// Whether what the target says is to be recorded, to be learnt from.
+    /// True if the target's output is to be recorded for learning.
     pub fn records(&self) -> bool {
         self.records
     }
 
-    /// Takes in the seconds in which the drafter read the prompt.
+    /// Adds the seconds in which the drafter read the prompt.
     pub fn read(&mut self, seconds: f64) {
         self.prefill += seconds;
     }
 
-    /// Takes in seconds of recording what is learnt from, which [rounds](Self::observe) do not hold.
+    /// Adds seconds of recording for learning, which are not part of [rounds](Self::observe).
     pub fn recorded(&mut self, seconds: f64) {
         self.recording += seconds;
     }
 
-    /// Whether the next round is speculated.
+    /// True if the next round is speculated.
     pub fn speculates(&self) -> bool {
         if self.way == Way::Plain || self.rests.is_some() {
             return false;
@@ -150,7 +152,7 @@ impl Answer {
         self.due < 1.0 || self.since + 1 < spacing
     }
 
-    /// Takes in a round.
+    /// Adds a round.
     pub fn observe(&mut self, round: &RoundCost) {
         let plain = round.drafted == 0 && round.positions <= 1;
         let step = self.steps.plain_step(&self.sums);
@@ -171,7 +173,7 @@ impl Answer {
         let step = self.steps.plain_step(&self.sums);
         if let Some(left) = &mut self.rests {
             *left -= round.tokens as f64;
-            // Who only tries has seen enough.
+            // An answer that is only a trial has been observed long enough.
             if *left <= 0.0 && !self.tried && self.worth > 0.0 {
                 (self.rests, self.saved) = (None, Saved::default());
                 self.belief = (0.0, self.belief.1.max(OPEN));
@@ -195,7 +197,7 @@ impl Answer {
         }
     }
 
-    /// The part of the variance of what it saved that is due to chance in its rounds.
+    /// The part of the variance of the answer's saving that is due to chance in its rounds.
     pub(super) fn chance(&self) -> f64 {
         let steps = (self.tokens as f64).max(1.0);
         self.chance.rounds * self.chance.variance() / (steps * steps)
@@ -217,12 +219,12 @@ impl Answer {
         self.recording
     }
 
-    /// Seconds of the answer, reading the prompt with the drafter included.
+    /// Seconds of the answer, including the drafter's reading of the prompt.
     pub(super) fn seconds(&self) -> f64 {
         self.seconds + self.prefill
     }
 
-    /// Seconds that plain decoding would have taken, disturbances aside.
+    /// Seconds that plain decoding would have taken, without disturbances.
     pub(super) fn plain(&self, steps: &Steps) -> f64 {
         match self.way {
             Way::Plain => self.settled,
@@ -230,13 +232,13 @@ impl Answer {
         }
     }
 
-    /// Seconds that were lost against plain decoding.
+    /// Seconds lost in comparison with plain decoding.
     pub(super) fn lost(&self, steps: &Steps) -> f64 {
         self.settled + self.prefill - self.plain(steps)
     }
 
     pub(super) fn ledger(&self, steps: &Steps) -> Ledger {
-        // What disturbed the rounds would have disturbed plain decoding, too.
+        // A disturbance of the rounds would have disturbed plain decoding, too.
         let disturbed = self.seconds - self.settled;
         Ledger {
             answers: 1,
@@ -251,7 +253,7 @@ impl Answer {
     }
 }
 
-/// What rounds saved, in plain steps.
+/// Savings of rounds, in plain steps.
 #[derive(Clone, Copy, Debug, Default)]
 struct Saved {
     rounds: f64,
@@ -268,18 +270,18 @@ impl Saved {
         self.squares = keep * self.squares + saved * saved;
     }
 
-    /// Of one round.
+    /// Variance of the saving of one round.
     fn variance(&self) -> f64 {
         let own = self.squares - self.sum * self.sum / self.rounds.max(1.0);
         (own.max(0.0) + PRIOR * CHANCE) / (self.rounds + PRIOR)
     }
 
-    /// The share that the answer saves, by these rounds and what was believed before them, and some
-    /// standard errors more.
+    /// Estimate of the share that the answer saves, from these rounds and the prior, plus some
+    /// standard errors.
     fn hope(&self, (mean, spread): (f64, f64)) -> f64 {
         let seen = self.tokens * self.tokens / (self.rounds * self.variance()).max(1e-12);
         let share = self.sum / self.tokens.max(1.0);
-        // An answer that is nothing like the others is no reason to go on as with them.
+        // For an answer that is unlike the others, the prior counts less.
         let unlike = (share - mean).abs() - UNLIKE / seen.max(1e-12).sqrt();
         let before = spread.max(unlike).powi(-2);
         let together = (before * mean + seen * share) / (before + seen);

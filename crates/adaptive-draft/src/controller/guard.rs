@@ -1,32 +1,33 @@
-//! What the last answers have lost, so that no stretch of them loses too much.
+//! A bound on the loss of any window of consecutive answers.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// Answers of a stretch.
+/// Number of answers of a window.
 const WINDOW: usize = 32;
-/// Part of what may be lost that is planned with; the rest is for what nobody foresees.
+/// Part of the allowed loss that is planned with. The rest is for unforeseen losses.
 const PLANNED: f64 = 0.75;
 
-/// One answer with what was learnt from it.
+/// One answer with the learning from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Passed {
-    /// Seconds more than by plain decoding; below 0 where they were saved. Learning included.
+    /// Seconds lost in comparison with plain decoding, learning included; negative if they were
+    /// saved.
     lost: f64,
     plain: f64,
     learning: f64,
 }
 
-/// The last answers. A stretch of 32 that begins among them may end with answers that save nothing, so
-/// what may still be lost is what is left by the worst stretch up to now.
+/// The last answers. A window of 32 that begins among them may end with answers that save nothing,
+/// so the loss still allowed is what the worst run of answers so far leaves.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Guard {
     last: VecDeque<Passed>,
 }
 
 impl Guard {
-    /// Takes in an answer; one of the `first` may have lost what it did.
+    /// Adds an answer. The loss of one of the `first` answers does not count.
     pub(super) fn pass(&mut self, lost: f64, plain: f64, first: bool) {
         self.last.push_back(Passed {
             lost: if first { 0.0 } else { lost },
@@ -38,7 +39,7 @@ impl Guard {
         }
     }
 
-    /// Takes in seconds of learning.
+    /// Adds seconds of learning.
     pub(super) fn charge(&mut self, seconds: f64) {
         if let Some(last) = self.last.back_mut() {
             last.lost += seconds;
@@ -46,8 +47,8 @@ impl Guard {
         }
     }
 
-    /// Whether `seconds` more may be lost where a mean answer takes `mean` and a stretch of answers may
-    /// lose a `share` of its time.
+    /// True if `seconds` more may be lost, given that a mean answer takes `mean` seconds and that a
+    /// window may lose a `share` of its time.
     pub(super) fn allows(&self, seconds: f64, mean: f64, share: f64) -> bool {
         let known: f64 = self.last.iter().map(|passed| passed.plain).sum();
         let to_come = mean * (WINDOW - self.last.len().min(WINDOW)) as f64;
@@ -56,7 +57,7 @@ impl Guard {
         self.worst() + seconds.max(0.0) <= most
     }
 
-    /// The most that was lost in a row until now.
+    /// The largest loss of a run of answers that ends now.
     fn worst(&self) -> f64 {
         let (mut sum, mut worst) = (0.0, 0.0);
         for passed in self.last.iter().rev() {
@@ -66,7 +67,7 @@ impl Guard {
         worst
     }
 
-    /// Whether `seconds` of learning are within a share of the last answers' time.
+    /// True if `seconds` of learning are within a share of the last answers' time.
     pub(super) fn has_share(&self, seconds: f64, share: f64) -> bool {
         let learning: f64 = self.last.iter().map(|passed| passed.learning).sum();
         let time: f64 = self.last.iter().map(|p| p.plain + p.lost).sum();

@@ -1,77 +1,78 @@
-//! What the drafter gains by learning, and what an update costs.
+//! The drafter's gain by learning, and the cost of updates.
 
 use serde::{Deserialize, Serialize};
 
-/// Answers learnt from after which the curve bends.
+/// Scale of the curve, in answers learnt from.
 const BEND: f64 = 8.0;
-/// What is believed of the slope before anything was seen: mean and standard deviation, in shares of
-/// plain decoding's time per e-fold of what was learnt.
+/// Prior mean and standard deviation of the slope, in shares of plain decoding's time per e-fold of
+/// learning.
 const SLOPE: [f64; 2] = [0.05, 0.05];
 /// Standard deviation of an answer's saving.
 const NOISE: f64 = 0.15;
-/// Answers that a comparison on the same text is worth.
+/// Weight of a comparison on the same text, in answers.
 const COMPARED: f64 = 8.0;
-/// Comparisons in the mean of how far they are from the curve.
+/// Number of comparisons in the mean distance from the curve.
 const FEW: f64 = 4.0;
-/// Standard deviation of the saving before anything was learnt.
+/// Standard deviation of the saving before any learning.
 const START: f64 = 1.0;
-/// Answers after which one counts 1/e.
+/// Number of answers after which an observation has weight 1/e.
 const MEMORY: f64 = 256.0;
-/// Standard errors of the slope that are hoped for.
+/// Number of standard errors added to the slope.
 const HOPES: f64 = 0.5;
-/// Fewest answers that are looked ahead.
+/// Least number of answers that are planned ahead.
 const LEAST_AHEAD: f64 = 16.0;
-/// Part of the answers that may be learnt from.
+/// Candidate shares of the answers to learn from.
 const DUTIES: [f64; 3] = [0.25, 0.5, 1.0];
-/// Points at which the stream ahead is looked at.
+/// Number of points at which the stream ahead is evaluated.
 const POINTS: usize = 8;
-/// Seconds of learning, in mean answers, that the first answers may take in all.
+/// Largest cost of learning from the first answers, in mean answers.
 const ALLOWANCE: f64 = 2.0;
-/// What of an update's seconds is left in the mean after another one.
+/// Weight of earlier updates in the mean cost after another one.
 const KEEP: f64 = 0.9;
-/// Answers in the short mean of the saving, and in the long one.
+/// Number of answers in the short mean of the saving, and in the long one.
 const SHORT: f64 = 8.0;
 const LONG: f64 = 48.0;
-/// Standard errors of the short mean by which it is below the long one where something has changed.
+/// Number of standard errors by which the short mean must be below the long one to signal a change.
 const FALLEN: f64 = 3.0;
 
-/// The curve of savings over what was learnt, by least squares: `a + b ln(1 + u / 8)` behind u
-/// answers, which is how acceptance was seen to rise; answers by the first weights are at u = 0. Where
-/// the learner was held against these on the same text, the points are those comparisons instead.
+/// The curve of savings over learning, fitted by least squares: `a + b ln(1 + u / 8)` after u
+/// answers, because acceptance was observed to rise in this way. Answers by the frozen weights are
+/// at u = 0. Once learner and frozen weights have been compared on the same text, the points are
+/// these comparisons instead.
 ///
-/// Learning goes on while it is expected to save more than it costs over as many answers as were seen:
-/// a stream that has lasted so long is expected to last as long again.
+/// Learning continues while it is expected to save more than it costs over as many answers as were
+/// seen so far: a stream that has lasted so long is expected to last as long again.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Learning {
     /// Sums of 1, x, x x, y, x y over answers, or over comparisons.
     sums: [f64; 5],
-    /// True where they are comparisons: then y is what is saved more than by the first weights, which
-    /// save `base`.
+    /// True if the points are comparisons. Then y is the saving beyond that of the frozen weights,
+    /// which save `base`.
     compares: bool,
     base: f64,
-    /// Answers learnt from in all, and since something changed.
+    /// Number of answers learnt from in total, and since the last change.
     learnt: u64,
     since: f64,
-    /// Answers since something changed.
+    /// Number of answers since the last change.
     answers: f64,
-    /// Recorded answers that no update has taken yet.
+    /// Number of recorded answers that no update has used yet.
     recorded: f64,
-    /// Seconds of updates and the answers they took, faded; and all seconds.
+    /// Seconds of updates and the number of answers they used, faded; and all seconds.
     costs: [f64; 2],
     spent: f64,
-    /// Savings of the drafter: short and long mean, and answers in them. Of comparisons, the distance of the
-    /// last ones above the curve.
+    /// Savings of the drafter: short and long mean, and number of answers in them. With
+    /// comparisons, `short` is the mean distance of the last ones above the curve.
     short: f64,
     long: f64,
     drafted: f64,
-    /// Turns saved up: an answer is learnt from where there is one.
+    /// Turns saved up. An answer is learnt from if there is at least one.
     turns: f64,
-    /// Part of the answers that are worth learning from, as found at the last one.
+    /// Share of the answers that are worth learning from, as of the last decision.
     duty: f64,
 }
 
 impl Learning {
-    /// Whether an update was ever taken.
+    /// True if an update was ever taken.
     pub(super) fn has_learnt(&self) -> bool {
         self.learnt > 0
     }
@@ -86,17 +87,18 @@ impl Learning {
         }
     }
 
-    /// Whether learning from one more of the first answers is allowed where a mean one takes `mean`.
+    /// True if learning from one more of the first answers is allowed, given that a mean answer
+    /// takes `mean` seconds.
     pub(super) fn within_first(&self, mean: f64) -> bool {
         mean == 0.0 || self.spent + self.cost() <= ALLOWANCE * mean
     }
 
-    /// Whether the next answers are worth learning from.
+    /// True if the next answers are worth learning from.
     pub(super) fn is_worth(&self) -> bool {
         self.answers == 0.0 || self.duty > 0.0
     }
 
-    /// Whether the next answer is learnt from; it uses its turn up.
+    /// True if the next answer is learnt from. This uses up its turn.
     pub(super) fn takes_turn(&mut self) -> bool {
         let turn = self.answers == 0.0 || self.turns >= 1.0;
         if turn {
@@ -106,15 +108,15 @@ impl Learning {
         turn
     }
 
-    /// The answer had nothing to teach.
+    /// Returns the turn of an answer that had nothing to teach.
     pub(super) fn give_turn_back(&mut self) {
         self.turns += 1.0;
         self.recorded = (self.recorded - 1.0).max(0.0);
     }
 
-    /// Takes in what an answer saved whose drafts were the learner's or those of the first weights.
+    /// Adds the saving of an answer that the learner or the frozen weights drafted.
     pub(super) fn observe(&mut self, learner: bool, saved: f64, weight: f64) {
-        // Comparisons tell both the curve and its end better.
+        // Comparisons determine both the curve and its end better.
         if self.compares {
             return;
         }
@@ -132,11 +134,11 @@ impl Learning {
         }
     }
 
-    /// Takes in that the learner would save `more` than the first weights, which save `base`, on a text that it
-    /// has not learnt from yet.
+    /// Adds a comparison on a text that the learner has not learnt from yet: it would save `more`
+    /// than the frozen weights, which save `base`.
     pub(super) fn compare(&mut self, base: f64, more: f64) {
         if !std::mem::replace(&mut self.compares, true) {
-            // Before it had learnt, it was the same.
+            // Before it had learnt, learner and frozen weights were the same.
             (self.sums, self.short) = ([0.0; 5], 0.0);
             self.add(0.0, 0.0, COMPARED);
         }
@@ -159,15 +161,14 @@ impl Learning {
         }
     }
 
-    /// The task or the target is another one, or acceptance has fallen: what was learnt of the curve does not
-    /// hold any more.
+    /// Drops the curve, because the task or the target changed or acceptance has fallen.
     pub(super) fn drift(&mut self) {
         self.sums = [0.0; 5];
         (self.since, self.answers) = (0.0, 1.0);
         (self.drafted, self.long) = (0.0, self.short);
     }
 
-    /// An answer was made, in whatever way.
+    /// Adds an answer that was made in any way.
     pub(super) fn pass(&mut self) {
         self.sums
             .iter_mut()
@@ -175,7 +176,7 @@ impl Learning {
         self.answers += 1.0;
     }
 
-    /// Looks whether learning pays, where a mean answer takes `mean` seconds by plain decoding.
+    /// Decides if learning pays, given that a mean answer takes `mean` seconds by plain decoding.
     pub(super) fn weigh(&mut self, mean: f64) {
         let cost = if mean > 0.0 { self.cost() / mean } else { 0.0 };
         let ahead = self.answers.max(LEAST_AHEAD);
@@ -195,7 +196,7 @@ impl Learning {
         self.turns = (self.turns + self.duty).min(1.0 + self.duty);
     }
 
-    /// Takes in an update.
+    /// Adds an update.
     pub(super) fn learnt(&mut self, seconds: f64) {
         let answers = self.recorded.max(1.0);
         self.costs = [
@@ -208,13 +209,13 @@ impl Learning {
         self.recorded = 0.0;
     }
 
-    /// What the learner's next answer is expected to save.
+    /// The expected saving of the learner's next answer.
     pub(super) fn expected(&self) -> f64 {
         let (start, slope) = self.line();
         start + slope * curve(self.since)
     }
 
-    /// The saving before anything was learnt, and the slope with some hope.
+    /// The saving before any learning, and the slope with some standard errors added.
     fn line(&self) -> (f64, f64) {
         let [n, x, xx, y, xy] = self.sums.map(|sum| sum / (NOISE * NOISE));
         let (n, xx) = (n + START.powi(-2), xx + SLOPE[1].powi(-2));
@@ -223,7 +224,7 @@ impl Learning {
         let slope = (n * xy - x * y) / determinant;
         let start = (xx * y - x * xy) / determinant;
         let doubt = (n / determinant).sqrt();
-        // The line still goes through what is seen now.
+        // The line still passes through the present saving.
         let hope = HOPES * doubt;
         (start - hope * curve(self.since), slope + hope)
     }

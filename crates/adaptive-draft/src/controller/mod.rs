@@ -1,22 +1,23 @@
-//! Whether to draft, with which weights, and whether to learn, by what each has cost in seconds.
+//! The controller. It decides about drafting, the weights that draft, and learning, by the seconds
+//! that each has cost.
 //!
 //! | question | decided | by |
 //! |---|---|---|
-//! | Is the next answer speculated, and by which weights? | before an answer | [`Worth`](worth::Worth) of each [`Way`]: the share of plain decoding's time that its answers saved |
-//! | Does speculation go on in this answer? | before a round | what the answer has lost so far ([`Answer`]) |
-//! | Is the next update taken? | before an answer | what the drafter gains by learning, against what an update costs ([`Learning`](learning::Learning)) |
-//! | May anything be tried that is believed to lose? | before an answer | what the last answers have lost ([`Guard`](guard::Guard)) |
+//! | Is the next answer speculated, and with which weights? | before an answer | the [`Worth`](worth::Worth) of each [`Way`]: the share of plain decoding's time that its answers saved |
+//! | Does speculation continue in this answer? | before a round | the answer's loss so far ([`Answer`]) |
+//! | Is the next update taken? | before an answer | the drafter's gain by learning, compared with the cost of an update ([`Learning`](learning::Learning)) |
+//! | May a way be tried that is expected to lose? | before an answer | the loss of the last answers ([`Guard`](guard::Guard)) |
 //!
-//! The learner and the first weights are held against each other on the same text, wherever who learns
-//! can do so ([`Agreed`]): the clock would need a hundred answers to tell them apart.
+//! If the learning code can do so, it compares the learner with the frozen weights on the same text
+//! ([`Agreed`]). Measured times would need a hundred answers to distinguish them.
 //!
-//! Savings are against plain decoding of the same tokens at the same time. What a plain step takes is
-//! measured: now and then a speculated answer has a round without a draft, and from those follows
-//! what a round of each length takes in plain steps ([`Steps`](steps::Steps)).
+//! Savings are relative to plain decoding of the same tokens at the same time. The time of a plain
+//! step is measured: now and then a speculated answer has a round without a draft, and from these
+//! follows the cost of a round of each length in plain steps ([`Steps`](steps::Steps)).
 //!
-//! Nothing here reads a clock or draws at random: who decodes tells seconds, and the same seconds
-//! lead to the same decisions. No decision looks at what the target draws in the round or the answer
-//! it is made for, so the law of the output stays what it is.
+//! The controller reads no clock and draws nothing at random: the caller passes seconds, and the
+//! same seconds lead to the same decisions. No decision depends on the target's draws in the round
+//! or answer that it is made for, so the distribution of the output does not change.
 
 mod answer;
 mod guard;
@@ -38,49 +39,49 @@ use pairs::Pairs;
 use steps::Steps;
 use worth::Worth;
 
-/// Answers at the beginning in which everything may be tried.
+/// Number of answers at the beginning in which everything may be tried.
 const FIRST: u64 = 8;
-/// Share of all time that answers in a way which is not the best may lose.
+/// Largest share of all time that trials of other ways than the best may lose.
 const EXPLORE: f64 = 0.006;
-/// Most seconds, in mean answers, saved up for that.
+/// Largest amount of time saved up for trials, in mean answers.
 const MOST_EXPLORING: f64 = 1.0;
-/// Loss, in shares of an answer, believed of a way that was never taken.
+/// Assumed loss of a way that was never taken, in shares of an answer.
 const UNKNOWN: f64 = 0.1;
-/// Share that copies without the drafter are believed to save at best: behind a drafter that saves more, with
-/// the same copies beside its drafts, they are not worth a trial.
+/// Assumed largest share that copies without the drafter can save. If a drafter with the same
+/// copies beside its drafts saves more, copies alone are not worth a trial.
 const COPIES_AT_BEST: f64 = 0.3;
-/// Least such loss: two ways that seem alike are told apart, but not by every other answer.
+/// Least assumed loss of a trial. It limits trials between two ways that seem equal.
 const LEAST_LOSS: f64 = 0.02;
-/// Losses in a row, in mean answers, after which a way that was believed to save is not any more.
+/// Loss in consecutive answers, in mean answers, after which a way no longer counts as saving.
 const TRIP: f64 = 0.2;
-/// Answers over which the length of a mean answer is averaged.
+/// Number of answers over which the time of a mean answer is averaged.
 const MEMORY: f64 = 32.0;
 
-/// How an answer is made.
+/// Way of making an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Way {
-    /// By the target alone.
+    /// Plain decoding: the target alone.
     Plain,
-    /// With looked-up text, without the drafter.
+    /// Looked-up text, without the drafter.
     Copies,
-    /// With drafts by the weights that the drafter had at first.
+    /// Drafts by the frozen weights: those that the drafter had at first.
     Frozen,
-    /// With drafts by the drafter's weights, which learn where anything does.
+    /// Drafts by the drafter's present weights, which may learn.
     Learner,
 }
 
-/// What a controller may choose from, and its bounds.
+/// Choices and bounds of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ControllerConfig {
-    /// Whether text may be looked up.
+    /// True if text may be looked up.
     pub copies: bool,
-    /// Whether the drafter learns.
+    /// True if the drafter learns.
     pub learns: bool,
-    /// Whether the drafter's first weights are kept beside those that learn.
+    /// True if the drafter's first weights are kept beside those that learn.
     pub frozen: bool,
-    /// Least speed over any 32 answers after the first 8, of plain decoding's.
+    /// Least speed over any 32 answers after the first 8, relative to plain decoding.
     pub floor: f64,
-    /// Most of all time that learning may take after the first answers.
+    /// Largest share of all time that learning may take after the first answers.
     pub share: f64,
 }
 
@@ -96,29 +97,30 @@ impl Default for ControllerConfig {
     }
 }
 
-/// Seconds of a stream, beside what plain decoding would have taken.
+/// Seconds of a stream, with the time that plain decoding would have taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Answers.
+    /// Number of answers.
     pub answers: u64,
-    /// Those among them in which nothing was drafted or copied.
+    /// Number of answers without any draft or copy.
     pub rested: u64,
-    /// Tokens of all answers.
+    /// Number of tokens of all answers.
     pub tokens: u64,
-    /// Seconds that plain decoding would have taken: plain steps, as measured, times tokens.
+    /// Seconds that plain decoding would have taken: the measured time of plain steps times the
+    /// number of tokens.
     pub plain: f64,
     /// Seconds of all rounds.
     pub rounds: f64,
     /// Seconds in which the drafter read prompts.
     pub prefill: f64,
-    /// Seconds of updates and of recording what they learn from.
+    /// Seconds of updates, and of recording for them.
     pub learning: f64,
-    /// Updates.
+    /// Number of updates.
     pub updates: u64,
 }
 
 impl std::fmt::Display for Ledger {
-    /// For people: `saved 41.0 s so far, learning cost 3.0 s`.
+    /// Text for users: `saved 41.0 s so far, learning cost 3.0 s`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let word = if self.saved() < 0.0 { "lost" } else { "saved" };
         let (seconds, learning) = (self.saved().abs(), self.learning);
@@ -130,12 +132,13 @@ impl std::fmt::Display for Ledger {
 }
 
 impl Ledger {
-    /// Seconds saved so far against plain decoding, learning paid for; below 0 where they are lost.
+    /// Seconds saved so far in comparison with plain decoding, after the cost of learning; negative
+    /// if they are lost.
     pub fn saved(&self) -> f64 {
         self.plain - self.rounds - self.prefill - self.learning
     }
 
-    /// Share of all seconds that learning took.
+    /// Share of all seconds that learning took, in `[0, 1]`.
     pub fn share_of_learning(&self) -> f64 {
         let all = self.rounds + self.prefill + self.learning;
         if all > 0.0 { self.learning / all } else { 0.0 }
@@ -153,18 +156,18 @@ impl Ledger {
     }
 }
 
-/// How things stand beside a target.
+/// Present state of the decisions for one target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Standing {
-    /// The way that is believed to be the best.
+    /// The way that is expected to be the best.
     pub way: Way,
-    /// Whether an answer that has something to teach would be learnt from.
+    /// True if an answer that has something to teach would be learnt from.
     pub learns: bool,
     /// Seconds so far.
     pub ledger: Ledger,
 }
 
-/// What is known of the drafter beside one target.
+/// Estimates for the drafter with one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Known {
     task: String,
@@ -173,12 +176,12 @@ struct Known {
     pairs: Pairs,
     learning: Learning,
     ledger: Ledger,
-    /// Seconds of a mean answer by plain decoding, and how many answers that is of.
+    /// Seconds of a mean answer by plain decoding, and number of answers in the mean.
     mean: f64,
     answers: u64,
 }
 
-/// Decides by seconds; one for a drafter, which keeps what is known of each target apart.
+/// Controller of one drafter. It keeps separate estimates for each target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
     config: ControllerConfig,
@@ -186,13 +189,13 @@ pub struct Controller {
     target: String,
     known: BTreeMap<String, Known>,
     guard: Guard,
-    /// Seconds that may be lost to ways that are not the best.
+    /// Seconds that may be lost to trials of other ways than the best.
     exploring: f64,
     answers: u64,
 }
 
 impl Controller {
-    /// A controller that knows nothing.
+    /// A controller without any estimates.
     pub fn new(config: ControllerConfig) -> Self {
         Self {
             config,
@@ -204,18 +207,18 @@ impl Controller {
         }
     }
 
-    /// Its bounds and choices.
+    /// Its choices and bounds.
     pub fn config(&self) -> ControllerConfig {
         self.config
     }
 
-    /// Other bounds and choices, with what is known.
+    /// Sets other choices and bounds; estimates are kept.
     pub fn reconfigure(&mut self, config: ControllerConfig) {
         self.config = config;
     }
 
-    /// Goes on beside `target` with prompts of `task`. What is known of other targets is kept; after a
-    /// change of task little is believed of what was found in the other one.
+    /// Switches to `target` with prompts of `task`. Estimates for other targets are kept. After a
+    /// change of task, estimates of the previous one count little.
     pub fn turn_to(&mut self, target: &str, task: &str) {
         target.clone_into(&mut self.target);
         let known = self.here();
@@ -230,7 +233,7 @@ impl Controller {
         task.clone_into(&mut known.task);
     }
 
-    /// Begins an answer of the target in use.
+    /// Begins an answer of the present target.
     pub fn open(&mut self) -> Answer {
         let (way, tried) = self.choose();
         let config = self.config;
@@ -238,14 +241,14 @@ impl Controller {
         let known = self.here();
         let worth = known.ways.get(&way).cloned().unwrap_or_default();
         let worth = (worth.mean(), worth.spread());
-        // Where nothing is drafted nothing can fall, and there is nothing to learn.
+        // Without drafts nothing is rejected, and there is nothing to learn.
         let records = config.learns && allowed && way != Way::Plain && known.learning.takes_turn();
         let steps = known.steps.clone();
         Answer::new(&self.target, (way, tried), steps, worth, records)
     }
 
-    /// Begins an answer of which nothing is kept and nothing is learnt: it is made in the way that is
-    /// believed to be the best, and is not to be [closed](Self::close).
+    /// Begins an answer that changes no estimates and teaches nothing. It is made in the best way
+    /// and must not be [closed](Self::close).
     pub fn open_held_out(&self) -> Answer {
         let way = self.best().0;
         let known = self.known.get(&self.target).cloned().unwrap_or_default();
@@ -258,8 +261,8 @@ impl Controller {
         Answer::new(&self.target, (way, false), known.steps, worth, false)
     }
 
-    /// Ends an answer, of whose proposals `rejected` fell. Returns whether what it recorded is to be
-    /// learnt from: an answer without a rejection has nothing to teach.
+    /// Ends an answer, of whose proposals `rejected` were rejected. Returns true if its recording
+    /// is to be learnt from; an answer without a rejection has nothing to teach.
     pub fn close(&mut self, answer: Answer, rejected: usize) -> bool {
         let in_use = std::mem::replace(&mut self.target, answer.target().to_owned());
         let learns = self.end(&answer, rejected);
@@ -300,8 +303,8 @@ impl Controller {
         learns
     }
 
-    /// Drops an answer whose seconds say nothing of it: one that failed, or that shared its time with
-    /// others.
+    /// Drops an answer whose seconds say nothing about it: one that failed, or that shared its time
+    /// with others.
     pub fn leave(&mut self, answer: &Answer) {
         let known = self.known.entry(answer.target().to_owned()).or_default();
         if answer.records() {
@@ -309,8 +312,8 @@ impl Controller {
         }
     }
 
-    /// Takes in an update beside this target that took `seconds`, and how far drafters `agreed` with what it
-    /// learnt from, before it did.
+    /// Adds an update for this target that took `seconds`. `agreed` is the drafters' agreement with
+    /// its texts before the update.
     pub fn learnt(&mut self, target: &str, seconds: f64, agreed: Option<Agreed>) {
         let frozen = self.config.frozen;
         let known = self.known.entry(target.to_owned()).or_default();
@@ -323,14 +326,15 @@ impl Controller {
         self.guard.charge(seconds);
     }
 
-    /// Takes in `seconds` of other learning beside this target, such as that of an acceptance head.
+    /// Adds `seconds` of other learning for this target, such as the training of an acceptance
+    /// head.
     pub fn spent(&mut self, target: &str, seconds: f64) {
         let known = self.known.entry(target.to_owned()).or_default();
         known.ledger.learning += seconds;
         self.guard.charge(seconds);
     }
 
-    /// How things stand beside a target; `None` where no answer was made.
+    /// Present state of the decisions for a target; `None` if it has no answer.
     pub fn standing(&self, target: &str) -> Option<Standing> {
         let known = self.known.get(target).filter(|known| known.answers > 0)?;
         let here = Self {
@@ -344,7 +348,7 @@ impl Controller {
         })
     }
 
-    /// Seconds with all targets.
+    /// Seconds with all targets together.
     pub fn ledger(&self) -> Ledger {
         let mut all = Ledger::default();
         self.known.values().for_each(|known| all.add(&known.ledger));
@@ -361,7 +365,7 @@ impl Controller {
         self.known.entry(self.target.clone()).or_default()
     }
 
-    /// The ways there are, that of the target alone aside.
+    /// The available ways other than plain decoding.
     fn ways(&self) -> impl Iterator<Item = Way> {
         let ControllerConfig {
             copies,
@@ -398,17 +402,17 @@ impl Controller {
         seen.fold(none, |best, own| if own.1 > best.1 { own } else { best })
     }
 
-    /// What a way is expected to save: the learner more than it did where it has learnt since.
+    /// Expected saving of a way. For the learner it is more than the mean if it has learnt since.
     fn expected(&self, way: Way) -> f64 {
         let mean = self.worth_of(way).map_or(0.0, Worth::mean);
         let learns = way == Way::Learner && self.config.learns;
         let known = self.known.get(&self.target).filter(|_| learns);
-        // Where both were compared, the mean follows at once.
+        // If both were compared, the mean follows learning at once.
         let known = known.filter(|known| known.pairs.gain().is_none());
         known.map_or(mean, |known| mean.max(known.learning.expected()))
     }
 
-    /// The way of the next answer, and whether it is taken to see what it is worth.
+    /// The way of the next answer, and true if it is a trial.
     fn choose(&self) -> (Way, bool) {
         let (best, saves) = self.best();
         if self.answers < FIRST {
@@ -432,7 +436,7 @@ impl Controller {
                 None => UNKNOWN,
             };
             let lost = lost.max(LEAST_LOSS) * self.mean();
-            // What is lost against the best may be a saving still.
+            // A loss relative to the best way may still be a saving relative to plain decoding.
             let behind = lost - saves * self.mean();
             if self.exploring >= lost && self.allows(behind) {
                 return (other, true);
@@ -445,7 +449,7 @@ impl Controller {
         }
     }
 
-    /// Whether so many seconds may be lost.
+    /// True if so many seconds may be lost.
     fn allows(&self, seconds: f64) -> bool {
         self.answers < FIRST
             || self
@@ -467,7 +471,7 @@ impl Controller {
 }
 
 impl Known {
-    /// Takes in an answer that saved a share of plain decoding's time.
+    /// Adds an answer that saved a share of plain decoding's time.
     fn observe(
         &mut self,
         way: Way,
@@ -480,7 +484,8 @@ impl Known {
         }
         let drafts = matches!(way, Way::Learner | Way::Frozen);
         let gain = self.pairs.gain().filter(|_| drafts);
-        // Of two that were compared, one is known by the other.
+        // If learner and frozen weights were compared, the estimate of one follows from that of the
+        // other.
         let (known_by, faster) = match (gain, way) {
             (Some(gain), Way::Learner) => (Way::Frozen, -gain),
             _ => (way, 0.0),
@@ -492,7 +497,7 @@ impl Known {
             self.learning.observe(way == Way::Learner, saved, weight);
         }
         self.even();
-        // Until it has learnt, both are the same.
+        // Until it has learnt, learner and frozen weights are the same.
         if way == Way::Learner && config.learns && !self.learning.has_learnt() {
             let same = self.ways[&Way::Learner].clone();
             self.ways.insert(Way::Frozen, same);
@@ -502,7 +507,7 @@ impl Known {
         }
     }
 
-    /// Takes in how far drafters agreed with a text.
+    /// Adds the drafters' agreement with a text.
     fn compare(&mut self, agreed: Agreed) {
         self.pairs.add(agreed);
         self.even();
@@ -513,7 +518,7 @@ impl Known {
         self.learning.compare(frozen, more);
     }
 
-    /// The learner is worth what the first weights are, times what it was found to gain.
+    /// Sets the learner's worth to that of the frozen weights, with its gain applied.
     fn even(&mut self) {
         if let (Some(gain), Some(frozen)) = (self.pairs.gain(), self.ways.get(&Way::Frozen)) {
             let learner = frozen.with_mean(saved_by(frozen.mean(), gain));
@@ -522,8 +527,8 @@ impl Known {
     }
 }
 
-/// The share of plain decoding's time that is saved where `saved` of it was, by drafts that make
-/// tokens faster by a `gain`, a logarithm.
+/// The share of plain decoding's time that is saved if drafts made tokens faster by `gain`, a
+/// logarithm, in answers that saved `saved`.
 fn saved_by(saved: f64, gain: f64) -> f64 {
     1.0 - (1.0 - saved) * (-gain).exp()
 }

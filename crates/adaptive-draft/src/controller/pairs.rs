@@ -1,37 +1,40 @@
-//! The learner beside the drafter's first weights, on the same text.
+//! Comparison of the learner with the drafter's frozen weights, on the same text.
 
 use serde::{Deserialize, Serialize};
 
-/// Comparisons after which one counts 1/e: the learner becomes another one soon.
+/// Number of comparisons after which one has weight 1/e. It is small because the learner soon
+/// changes.
 const MEMORY: f64 = 8.0;
-/// Draft tokens of a round by which agreement is turned into tokens.
+/// Number of draft tokens of a round in the conversion of agreement to tokens.
 const DRAFT: i32 = 4;
-/// Weight, in comparisons, of what was found before something changed.
+/// Weight, in comparisons, of the estimate after a change.
 const DOUBTED: f64 = 0.5;
 
-/// Shares of the same text, from 0 to 1, that two drafters agree with. Neither has learnt from it.
+/// Shares of the same text, from 0 to 1, with which two drafters agree. Neither has learnt from the
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreed {
-    /// The weights that learn.
+    /// Share of the learner.
     pub learner: f64,
-    /// The weights as they were at first.
+    /// Share of the frozen weights.
     pub frozen: f64,
 }
 
 impl Agreed {
-    /// Logarithm of the tokens of a round by the learner over those by the first weights.
+    /// Logarithm of the ratio of tokens per round, learner over frozen weights.
     pub(super) fn gain(self) -> f64 {
         (tokens(self.learner) / tokens(self.frozen)).ln()
     }
 }
 
-/// Tokens of a round whose drafts are accepted as often as that.
+/// Number of tokens per round if each draft token is accepted with this probability.
 fn tokens(agreed: f64) -> f64 {
     (0..=DRAFT).map(|i| agreed.clamp(0.0, 1.0).powi(i)).sum()
 }
 
-/// A running mean of comparisons. What an answer saves differs from the next one's by ten times as much
-/// as two drafters do on the same answer, so that this knows the better one long before the clock.
+/// A running mean of comparisons. Savings differ between answers by ten times as much as between
+/// two drafters on the same answer, so this mean finds the better drafter long before measured
+/// times do.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pairs {
     weight: f64,
@@ -44,13 +47,13 @@ impl Pairs {
         self.gain += (agreed.gain() - self.gain) / self.weight;
     }
 
-    /// Logarithm of how many times as fast the learner's rounds make tokens; `None` while nothing was
-    /// compared.
+    /// Logarithm of the ratio of speeds at which rounds make tokens, learner over frozen weights;
+    /// `None` before the first comparison.
     pub(super) fn gain(&self) -> Option<f64> {
         (self.weight > 0.0).then_some(self.gain)
     }
 
-    /// Something has changed.
+    /// Reduces the weight of the estimate after a change.
     pub(super) fn doubt(&mut self) {
         self.weight = self.weight.min(DOUBTED);
     }

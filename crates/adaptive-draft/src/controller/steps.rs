@@ -1,22 +1,23 @@
-//! What a plain step takes, as rounds of any length show it.
+//! Estimate of the time of a plain step from rounds of any length.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Costs;
 
-/// Weight, in rounds, of the default costs of the target's forwards.
+/// Weight of the default costs of the target's forwards, in rounds.
 const PRIOR: f64 = 3.0;
-/// Plain steps beside rounds of one length after which one counts 1/e.
+/// Number of plain steps among rounds of one length after which one has weight 1/e.
 const MEMORY: f64 = 500.0;
-/// Longest round that is told from longer ones, in positions.
+/// Longest round that is counted separately, in positions.
 const LONGEST: usize = 32;
-/// Weight, in rounds, of what the last answer's steps took.
+/// Weight of the last answer's plain step, in rounds.
 const BEFORE: f64 = 2.0;
-/// A round that takes so many times what is expected was disturbed, and counts as that many.
+/// Largest ratio of a round's time to its expectation. A round above it was disturbed, and counts
+/// as that many.
 const DISTURBED: f64 = 4.0;
 
-/// Rounds of one answer by positions of the target's forward, from 1: how many, and their seconds
-/// without those of the drafter; and plain steps between speculated rounds, the same of them.
+/// Rounds of one answer by positions of the target's forward, from 1: number of rounds, and their
+/// seconds without the drafter's; and the same for plain steps between speculated rounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sums(Vec<[f64; 2]>, [f64; 2]);
 
@@ -30,32 +31,32 @@ impl Sums {
         self.0[at][1] += seconds;
     }
 
-    /// Takes in a plain step between speculated rounds, apart from [`add`](Self::add).
-    /// Others, made while drafting rests, are of another stretch of time, which may have been disturbed.
+    /// Adds a plain step between speculated rounds, separately from [`add`](Self::add). Plain steps
+    /// made while speculation is stopped belong to another period, which may have been disturbed.
     pub(super) fn beside(&mut self, seconds: f64) {
         self.1[0] += 1.0;
         self.1[1] += seconds;
     }
 
-    /// Plain steps between speculated rounds, and their seconds.
+    /// Number of plain steps between speculated rounds, and their seconds.
     pub(super) fn plain(&self) -> [f64; 2] {
         self.1
     }
 }
 
-/// What rounds take in plain steps.
+/// Costs of rounds in plain steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Steps {
     /// By positions, from 1: seconds of rounds, and of as many plain steps of the same answers.
     ratios: Vec<[f64; 2]>,
-    /// Plain steps within speculated answers.
+    /// Number of plain steps within speculated answers.
     seen: f64,
     /// Seconds of a plain step in the last answer; 0 before the first.
     last: f64,
 }
 
 impl Steps {
-    /// A round over so many positions, without the drafter, in plain steps.
+    /// Cost of a round over so many positions in plain steps, without the drafter.
     pub(super) fn ratio(&self, positions: usize) -> f64 {
         let at = place(positions);
         if at == 0 {
@@ -67,7 +68,7 @@ impl Steps {
         (seconds + prior * given) / (plain + prior)
     }
 
-    /// Seconds of a plain step in an answer with these rounds; 0 where nothing is known.
+    /// Seconds of a plain step in an answer with these rounds; 0 if nothing is known.
     pub(super) fn plain_step(&self, sums: &Sums) -> f64 {
         let (mut seconds, mut steps) = (0.0, 0.0);
         for (at, [rounds, took]) in sums.0.iter().enumerate() {
@@ -81,12 +82,12 @@ impl Steps {
         if steps > 0.0 { seconds / steps } else { 0.0 }
     }
 
-    /// Plain steps beside which others were seen.
+    /// Number of plain steps within speculated answers.
     pub(super) fn seen(&self) -> f64 {
         self.seen
     }
 
-    /// Seconds of a round, a disturbed one as if it were not much so.
+    /// Seconds of a round, limited if it was disturbed.
     pub(super) fn settled(&self, seconds: f64, expected: f64) -> f64 {
         match self.seen > 4.0 && expected > 0.0 {
             true => seconds.min(DISTURBED * expected),
@@ -94,7 +95,7 @@ impl Steps {
         }
     }
 
-    /// Takes in an answer's rounds.
+    /// Adds an answer's rounds.
     pub(super) fn close(&mut self, sums: &Sums) {
         let [count, seconds] = sums.plain();
         let others: f64 = sums.0.iter().skip(1).map(|[rounds, _]| rounds).sum();
@@ -108,7 +109,7 @@ impl Steps {
                 if *rounds == 0.0 {
                     continue;
                 }
-                // What two means are worth beside each other.
+                // The weight of a comparison of two means.
                 let weight = rounds * count / (rounds + count);
                 let keep = (1.0 - weight / MEMORY).max(0.0);
                 own[0] = keep * own[0] + weight * took / rounds;

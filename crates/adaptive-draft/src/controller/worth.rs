@@ -1,31 +1,31 @@
-//! What a way of making answers has been worth.
+//! Estimate of the saving of one way of making answers.
 
 use serde::{Deserialize, Serialize};
 
-/// Answers made this way after which one counts 1/e.
+/// Number of answers made this way after which one has weight 1/e.
 const MEMORY: f64 = 24.0;
-/// Answers made any way after which one counts 1/e.
+/// Number of answers made in any way after which one has weight 1/e.
 const FADES: f64 = 128.0;
-/// Standard deviation between answers before any was seen, and its weight in answers.
+/// Prior standard deviation between answers, and the prior's weight in answers.
 const SPREAD: f64 = 0.15;
 const PRIOR: f64 = 4.0;
-/// Answers are never taken to be more alike than that.
+/// Least standard deviation assumed between answers.
 const LEAST_SPREAD: f64 = 0.03;
-/// Standard errors above the mean that are hoped for.
+/// Number of standard errors added to the mean.
 const HOPES: f64 = 2.0;
-/// Weight of what was found before something changed.
+/// Weight of the estimate after a change, in answers.
 const DOUBTED: f64 = 2.0;
 
-/// The share of plain decoding's time that answers saved: a running mean.
+/// Share of plain decoding's time that answers saved, as a running mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Worth {
-    /// Weight of the answers, their sum, and the sum of squares about the mean.
+    /// Weight of the answers, their mean, and the sum of squares about the mean.
     weight: f64,
     mean: f64,
     squares: f64,
-    /// Sum of the squares that chance alone accounts for.
+    /// Sum of the squares that are due to chance alone.
     chance: f64,
-    /// What was lost since the best moment, in mean answers; and what those answers weigh.
+    /// Loss since the best moment, in mean answers; and the weight of those answers.
     fall: f64,
     falling: f64,
 }
@@ -35,7 +35,7 @@ impl Worth {
         self.mean
     }
 
-    /// The same answers with another mean.
+    /// The same estimate with another mean.
     pub(super) fn with_mean(&self, mean: f64) -> Self {
         Self {
             mean,
@@ -53,25 +53,25 @@ impl Worth {
         (variance / self.weight.max(1e-3)).sqrt()
     }
 
-    /// Standard deviation of what answers save, chance within an answer aside; larger where the last
-    /// ones have lost.
+    /// Standard deviation of the savings of answers, without chance within an answer. It is larger
+    /// if the last answers have lost.
     pub(super) fn spread(&self) -> f64 {
         let squares = (self.squares - self.chance).max(0.0);
         let variance = (squares + PRIOR * SPREAD * SPREAD) / (self.weight + PRIOR);
         variance.sqrt().max(LEAST_SPREAD) + self.fall
     }
 
-    /// What it may be worth at best.
+    /// Optimistic estimate of the saving.
     pub(super) fn hope(&self) -> f64 {
         self.mean + HOPES * self.doubt()
     }
 
-    /// An answer was made, this way or another.
+    /// Adds an answer that was made in this or another way.
     pub(super) fn pass(&mut self) {
         self.fade(1.0 - 1.0 / FADES);
     }
 
-    /// Takes in an answer that saved so much, of which chance in its rounds accounts for a variance.
+    /// Adds an answer that saved `saved`, with the variance `chance` due to chance in its rounds.
     pub(super) fn add(&mut self, saved: f64, chance: f64, weight: f64) {
         self.fade(1.0 - 1.0 / MEMORY);
         self.weight += weight;
@@ -86,7 +86,7 @@ impl Worth {
         }
     }
 
-    /// Whether more than `most` was lost since the best moment. Then what was before is forgotten.
+    /// True if more than `most` was lost since the best moment. Then earlier answers are forgotten.
     pub(super) fn trips(&mut self, most: f64) -> bool {
         if self.fall <= most {
             return false;
@@ -97,7 +97,7 @@ impl Worth {
         true
     }
 
-    /// Something has changed: what was found is believed little.
+    /// Reduces the weight of the estimate after a change.
     pub(super) fn doubt_all(&mut self) {
         self.fade((DOUBTED / self.weight.max(DOUBTED)).min(1.0));
         (self.fall, self.falling) = (0.0, 0.0);

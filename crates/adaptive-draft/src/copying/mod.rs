@@ -1,4 +1,5 @@
-//! Copy, draft, or both: per round, what promises the most tokens for its time.
+//! Choice between looked-up text, drafts, or both: each round takes what promises the most tokens
+//! for its time.
 
 mod policy;
 mod record;

@@ -1,4 +1,4 @@
-//! A round by a record.
+//! A policy that chooses by a [`CopyRecord`].
 
 use std::borrow::BorrowMut;
 
@@ -8,8 +8,9 @@ use super::CopyRecord;
 use super::record::Choice;
 use crate::Costs;
 
-/// Lets a [`CopyRecord`] choose in every round between looked-up text, the drafter (as another policy
-/// has it, at most as long as pays), both one behind the other, and neither.
+/// Policy that lets a [`CopyRecord`] choose in every round between looked-up text, the drafter
+/// (with a draft length by another policy, at most as long as pays), the former followed by the
+/// latter, and neither.
 #[derive(Debug)]
 pub struct CopyOrDraft<R, P> {
     inner: P,
@@ -19,14 +20,15 @@ pub struct CopyOrDraft<R, P> {
     learns: bool,
     explore: Option<usize>,
     found: Option<Found>,
-    /// What was decided of a round that has begun.
+    /// The choice of a round that has begun.
     planned: Option<Choice>,
 }
 
 impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
-    /// Chooses by `record` and `costs`, for a policy whose drafts have at most `longest` tokens; the
-    /// record takes rounds in if it `learns`. Where the drafter is not worth its time, it drafts
-    /// nevertheless in one of `explore` rounds or fewer, to see whether it is by now.
+    /// A policy that chooses by `record` and `costs`, with an inner policy whose drafts have at
+    /// most `longest` tokens. The record is updated by rounds if it `learns`. If the drafter is not
+    /// worth its time, it drafts nevertheless in one of `explore` rounds or fewer, to see if that
+    /// has changed.
     pub fn new(
         inner: P,
         record: R,
@@ -47,17 +49,18 @@ impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
         }
     }
 
-    /// The policy that decides how long to draft.
+    /// The policy that decides the draft length.
     pub fn inner(&self) -> &P {
         &self.inner
     }
 
-    /// The same, to be told something or to hand something out.
+    /// The same policy, mutable.
     pub fn inner_mut(&mut self) -> &mut P {
         &mut self.inner
     }
 
-    /// What to do behind a match of `matched`, 0 for none, that goes on with `found` tokens.
+    /// The choice after a match of `matched` tokens (0 for none) that continues with `found`
+    /// tokens.
     fn plan(&mut self, matched: usize, found: usize) -> Choice {
         let Self {
             record,
@@ -111,7 +114,7 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
             let record = self.record.borrow_mut();
             record.observe(&self.costs, found.as_ref(), most, outcome);
         }
-        // The other policy is told of what it drafted, as far as that was judged.
+        // The inner policy sees its own draft, as far as that was verified.
         let copied = outcome.looked_up();
         if copied == 0 && !outcome.draft.is_empty() {
             self.inner.observe(outcome);
@@ -167,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Rounds, something found in every other one, in which looked-up tokens agree as `copies` says
+    /// Rounds, with a match in every other one, in which looked-up tokens agree as `copies` says
     /// and the drafter is accepted as `drafts` says.
     fn live(record: &mut CopyRecord, costs: &Costs, rounds: usize, copies: bool, drafts: bool) {
         let found = found();
@@ -203,7 +206,7 @@ mod tests {
         }
     }
 
-    /// What a record chooses where something was found, and where nothing was.
+    /// The choices of a record with a match and without.
     fn chosen(record: &mut CopyRecord, costs: &Costs) -> (CopyPlan, usize) {
         let mut policy = CopyOrDraft::new(ConstantLength(4), record, costs.clone(), 4, false, None);
         let plan = policy.plan_copy(&found());
@@ -213,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_draft_ends_where_more_of_it_does_not_pay() {
-        // First tokens are accepted in half of all rounds and nothing behind them.
+        // First tokens are accepted in half of all rounds and no later ones.
         let costs = Costs {
             draft: vec![0.1, 0.2],
             verify: vec![1.0],
@@ -253,7 +256,7 @@ mod tests {
         live(&mut record, &costs, 2000, false, false);
         let (plan, k) = chosen(&mut record, &costs);
         assert_eq!((plan.draft, k), (false, 0));
-        // Now it is better by far.
+        // Now it is far better.
         live(&mut record, &costs, 1000, false, true);
         let (plan, k) = chosen(&mut record, &costs);
         assert_eq!((plan.draft, k), (true, 4));
@@ -261,7 +264,7 @@ mod tests {
 
     #[test]
     fn it_does_what_has_paid() {
-        // Everything is accepted: all of it. Verification is free of charge here.
+        // Everything is accepted, and verification is free, so everything is proposed.
         assert_eq!(
             choice(true, true),
             (
@@ -298,7 +301,8 @@ mod tests {
 
     type Agree = fn(usize) -> f64;
 
-    /// A text: how often looked-up tokens agree, by the length of the match, and drafted ones.
+    /// A text, given by the acceptance of looked-up tokens, by length of the match, and of drafted
+    /// ones.
     struct World {
         agree: Agree,
         drafts: f64,
@@ -317,15 +321,15 @@ mod tests {
             }
         }
 
-        /// How often something of probability `p(i)` happens in a row.
+        /// Number of consecutive successes with probability `p(i)`.
         fn run(&mut self, most: usize, p: impl Fn(usize) -> f64) -> usize {
             (0..most)
                 .take_while(|&i| self.dice.accept(p(i), 1.0))
                 .count()
         }
 
-        /// Tokens per cost of rounds in which `plan` decides, the first third not counted, in which
-        /// the drafter learns.
+        /// Tokens per cost of rounds in which `plan` decides. The first third, in which the drafter
+        /// learns, does not count.
         fn rate(
             mut self,
             mut policy: impl FnMut(Option<&Found>, &mut dyn FnMut(CopyPlan, usize) -> RoundOutcome),
@@ -386,7 +390,7 @@ mod tests {
             })
         }
 
-        /// Always the same.
+        /// A fixed choice.
         fn fixed(self, copy: usize, k: usize) -> f64 {
             self.rate(|found, play| {
                 let copy = found.map_or(0, |_| copy);

@@ -1,30 +1,33 @@
-//! What copying and drafting have been worth.
+//! Record of the acceptance of copies and drafts.
 
 use spec_decode::{Found, RoundOutcome};
 
 use crate::Costs;
 
-/// Rounds after which an observation of looked-up tokens counts 1/e.
+/// Number of rounds after which an observation of looked-up tokens has weight 1/e.
 const MEMORY: f64 = 1000.0;
-/// Rounds after which tokens and their cost count 1/e: what time is worth rises as a drafter learns.
+/// Number of rounds after which tokens and their cost have weight 1/e. The value of time rises as a
+/// drafter learns.
 const RATE_MEMORY: f64 = 300.0;
-/// Acceptance of a looked-up token before anything was seen, by bin of the match it goes on: about
-/// what was found with a model that answers, whose text repeats itself less than that of weak ones.
+/// Prior acceptance of a looked-up token, by bin of the match that it continues. It is about what
+/// was found with a model that answers prompts, whose text repeats itself less than that of weak
+/// models.
 const BELIEVED: [f64; BINS] = [0.25, 0.35, 0.45, 0.5, 0.55, 0.7, 0.85];
-/// Weight of that belief, in tokens.
+/// Weight of that prior, in tokens.
 const PRIOR: f64 = 4.0;
-/// Weight, in rounds, of the belief that a match says nothing about the drafter.
+/// Weight of the prior that a match says nothing about the drafter, in rounds.
 const DRAFT_PRIOR: f64 = 8.0;
-/// Rounds with a draft after which one counts 1/e: a drafter that learns becomes another one soon.
+/// Number of rounds with a draft after which one has weight 1/e. It is small because a drafter that
+/// learns soon changes.
 const DRAFT_MEMORY: f64 = 200.0;
-/// Rounds with a draft after which what one says of its bin counts 1/e.
+/// Number of rounds with a draft after which an observation of a bin has weight 1/e.
 const BIN_MEMORY: f64 = 400.0;
-/// So many times as rarely as the drafter at all is it tried behind matches where it is not worth its
-/// time.
+/// Factor by which trials after matches of one bin, where the drafter is not worth its time, are
+/// rarer than trials in general.
 const BIN_EXPLORE: f64 = 4.0;
-/// So many times as rarely where it is far from being worth its time.
+/// Largest factor by which trials are rarer if the drafter is far from being worth its time.
 const MOST_SELDOM: f64 = 8.0;
-/// Bins of the length of a match; none is the first.
+/// Number of bins of the length of a match. Bin 0 is no match.
 const BINS: usize = 7;
 
 fn bin_of(matched: usize) -> usize {
@@ -39,23 +42,23 @@ fn bin_of(matched: usize) -> usize {
     }
 }
 
-/// Longest draft that is told from longer ones.
+/// Longest draft that is counted separately.
 const LONGEST: usize = 64;
-/// Acceptance of a first draft token before any was seen.
+/// Prior acceptance of a first draft token.
 const BELIEVED_DRAFT: f64 = 0.3;
-/// Weight, in rounds, of the belief that a position of a draft is as the one before it.
+/// Weight of the prior that a position of a draft is as the one before it, in rounds.
 const DEPTH_PRIOR: f64 = 4.0;
-/// A draft that is made to see what the drafter is worth has at least so many tokens where it may.
+/// Least number of tokens of a draft that is a trial, as far as the policy allows it.
 const LEAST_TRIED: usize = 4;
 
-/// One position of drafts: how often something might have happened, and how often it did.
+/// Counts at one position of drafts: opportunities and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Depth {
-    /// The policy might have gone on to it; it did.
+    /// The policy could continue to this position; it did.
     drafted: [f64; 2],
-    /// It was drafted; a proposal ended with it.
+    /// The position was drafted; a proposal ended with it.
     ends: [f64; 2],
-    /// All before it stood; it was drafted and stood.
+    /// All tokens before it were accepted; it was drafted and accepted.
     stands: [f64; 2],
 }
 
@@ -70,7 +73,7 @@ impl Depth {
     }
 }
 
-/// What a draft of at most some tokens is on average.
+/// Means of drafts of at most some number of tokens.
 #[derive(Clone, Copy, Debug)]
 struct Draft {
     tokens: f64,
@@ -78,54 +81,57 @@ struct Draft {
     accepted: f64,
 }
 
-/// How often something happens, believed to be as `before`.
+/// Estimated share of events, with the prior `before`.
 fn share([could, did]: [f64; 2], before: f64) -> f64 {
     (did + DEPTH_PRIOR * before) / (could + DEPTH_PRIOR)
 }
 
-/// Drafts behind matches of one bin, beside what drafts as long were worth on average at the time.
+/// Drafts after matches of one bin, compared with the mean of drafts of the same length at the
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Drafted {
-    /// Accepted proposals.
+    /// Number of accepted proposals.
     seen: f64,
     expected: f64,
-    /// Rounds since the last draft.
+    /// Number of rounds since the last draft.
     idle: f64,
 }
 
-/// What a round does with what was found, and how far the drafter may go.
+/// Choice of a round: number of looked-up tokens, and largest draft length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Choice {
-    /// Looked-up tokens.
+    /// Number of looked-up tokens.
     pub(super) copy: usize,
-    /// Most draft tokens behind them.
+    /// Largest number of draft tokens after them.
     pub(super) draft: usize,
 }
 
-/// What copying and drafting have been worth.
+/// Running record of the acceptance of looked-up and drafted tokens, by which copies and drafts are
+/// chosen.
 ///
-/// A looked-up token that goes on a match of n tokens is accepted with a probability that depends on
-/// n; the one behind it goes on a match of n + 1. Whether it would have been accepted can be seen in
-/// every round, copied or not, from the tokens that were emitted: they have the target's law either
-/// way.
+/// A looked-up token that continues a match of n tokens is accepted with a probability that depends
+/// on n; the next one continues a match of n + 1. Every round, with or without a copy, shows if
+/// such a token would have been accepted, because the emitted tokens have the target's distribution
+/// in any case.
 ///
-/// What the drafter is worth is known of the rounds in which it drafted: running means by position of
-/// the draft, short because the drafter learns, times a factor for each length of a match (and one
-/// for none), which hardly changes as it learns: so lengths at which it seldom drafts keep up with
-/// it. Positions that are not tried any more come to be believed to be as the one before.
+/// The drafter's acceptance is known from the rounds in which it drafted. It is a running mean by
+/// position of the draft, over few rounds because the drafter learns, times a factor for each
+/// length of a match (and one for no match). These factors hardly change as the drafter learns, so
+/// estimates for lengths at which it seldom drafts stay up to date. The estimate of a position that
+/// is not tried any more approaches that of the position before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CopyRecord {
-    /// Looked-up tokens by bin of the match: how many were judged, how many agreed.
+    /// Looked-up tokens by bin of the match: number verified, number that agreed.
     copied: [[f64; 2]; BINS],
-    /// Drafts by position.
+    /// Counts of drafts by position.
     depths: [Depth; LONGEST],
-    /// How many drafts.
+    /// Number of drafts, faded.
     drafts: f64,
-    /// The drafter where nothing was found, then by bin of the match.
+    /// The drafter's record without a match, then by bin of the match.
     drafted: [Drafted; BINS + 1],
-    /// Tokens emitted and their cost.
+    /// Number of tokens emitted, and their cost, faded.
     emitted: [f64; 2],
-    /// Rounds since the drafter last drafted.
+    /// Number of rounds since the drafter last drafted.
     idle: f64,
 }
 
@@ -143,14 +149,14 @@ impl Default for CopyRecord {
 }
 
 impl CopyRecord {
-    /// Probability that a token which goes on a match of this length is accepted.
+    /// Probability that a token which continues a match of this length is accepted.
     pub fn acceptance(&self, matched: usize) -> f64 {
         let bin = bin_of(matched);
         let [judged, agreed] = self.copied[bin];
         (agreed + PRIOR * BELIEVED[bin]) / (judged + PRIOR)
     }
 
-    /// Drafts of at most 1, 2, 3, ... tokens, up to `longest`.
+    /// Means of drafts of at most 1, 2, 3, ... tokens, up to `longest`.
     fn drafts(&self, longest: usize) -> Vec<Draft> {
         let (mut drafted, mut ends, mut stands) = (1.0, 1.0, BELIEVED_DRAFT);
         let (mut reached, mut whole) = (1.0, 1.0);
@@ -174,34 +180,36 @@ impl CopyRecord {
         longer.collect()
     }
 
-    /// The factor of accepted tokens behind a match of this length, 0 for none.
+    /// Factor of accepted tokens after a match of this length, 0 for none.
     fn factor(&self, matched: usize, accepted: f64) -> f64 {
         let Drafted { seen, expected, .. } = self.drafted[draft_bin(matched)];
         let prior = DRAFT_PRIOR * accepted;
-        // Where nothing is ever accepted, nothing is known but that.
+        // If nothing was ever accepted, there is no estimate of the factor.
         match expected + prior {
             below if below > 0.0 => (seen + prior) / below,
             _ => 1.0,
         }
     }
 
-    /// One standard error of the accepted tokens of drafts behind a match of this length, 0 for none; they
-    /// are taken to be geometric. In doubt a drafter from which is learnt drafts: a mean that is too
-    /// high is soon seen to be, one that is too low is not.
+    /// One standard error of the number of accepted tokens of drafts after a match of this length
+    /// (0 for none), which is assumed to be geometric. A drafter whose rounds are learnt from
+    /// drafts when in doubt: too high an estimate is soon corrected, too low a one is not.
     fn doubt(&self, matched: usize, accepted: f64) -> f64 {
         let Drafted { expected, .. } = self.drafted[draft_bin(matched)];
-        // So many drafts were made there, and as many more are believed to have been.
+        // Number of drafts made there, with the prior's.
         let own = (expected + DRAFT_PRIOR * accepted) / accepted.max(1e-9);
         let variance = accepted * (1.0 + accepted);
         (variance / self.drafts.min(own)).sqrt()
     }
 
-    /// The best choice behind a match of `matched` that goes on with `found` tokens, with a draft of
-    /// at least `least` and at most `longest` tokens, and what it is worth: its expected tokens, less
-    /// what their time is worth. A round that neither copies nor drafts is worth 0.
+    /// The best choice after a match of `matched` tokens that continues with `found` tokens, with a
+    /// draft of at least `least` and at most `longest` tokens. Its value is the expected number of
+    /// its tokens, less the value of their time. A round that neither copies nor drafts has the
+    /// value 0.
     ///
-    /// Time is worth the tokens that it yields on average, so the best choice by this measure is
-    /// the one that yields most tokens per time in the long run. Who `hopes` adds the doubt.
+    /// The value of time is the number of tokens that it yields on average, so the best choice by
+    /// this measure yields the most tokens per time in the long run. With `hopes`, one standard
+    /// error is added.
     fn best(
         &self,
         costs: &Costs,
@@ -245,9 +253,9 @@ impl CopyRecord {
         best
     }
 
-    /// The best use of what was found, `(length of the match, tokens)`, and of drafts of up to
-    /// `longest`. Who learns from the round `hopes`. With `explore` the drafter drafts, and longer than
-    /// would be best, to see whether it should.
+    /// The best use of a match, `(length of the match, number of tokens found)`, and of drafts of
+    /// up to `longest` tokens. `hopes` is true if the round is learnt from. With `explore` the
+    /// drafter drafts, and longer than would be best, as a trial.
     pub(super) fn plan(
         &self,
         costs: &Costs,
@@ -264,7 +272,7 @@ impl CopyRecord {
         choice
     }
 
-    /// Takes in a round.
+    /// Adds a round.
     pub(super) fn observe(
         &mut self,
         costs: &Costs,
@@ -297,26 +305,26 @@ impl CopyRecord {
             0 => matched,
             some => matched + some,
         };
-        // Behind copied text that falls a draft is not judged, but it has been tried.
+        // A draft after rejected copied text is not verified, but it counts as a trial.
         let drafted = !outcome.draft.is_empty();
         let here = &mut self.drafted[draft_bin(matched)].idle;
         for idle in [here, &mut self.idle] {
             *idle = if drafted { 0.0 } else { *idle + 1.0 };
         }
-        // A draft behind copied text is judged only where all of that stands.
+        // A draft after copied text is verified only if all of that is accepted.
         if !outcome.draft.is_empty() && outcome.accepted >= copied {
             self.observe_draft(behind, most, outcome);
         }
     }
 
-    /// Takes in a draft that might have had `most` tokens.
+    /// Adds a draft that could have had `most` tokens.
     fn observe_draft(&mut self, behind: usize, most: usize, outcome: &RoundOutcome) {
         let copied = outcome.looked_up();
         let drafted = outcome.draft.len();
         let accepted = outcome.accepted - copied;
         let most = most.max(drafted).min(LONGEST);
         let expected = self.drafts(most).last().map_or(0.0, |all| all.accepted);
-        // All fade, so that a bin that is left alone is tried again.
+        // All bins fade, so that an unused one is tried again.
         let keep = 1.0 - 1.0 / BIN_MEMORY;
         for bin in &mut self.drafted {
             bin.seen *= keep;
@@ -333,7 +341,8 @@ impl CopyRecord {
         let proposals = outcome.proposals.get(copied..).unwrap_or_default();
         let end = |count: usize| count.checked_sub(1).and_then(|i| proposals.get(i));
         let stood = end(accepted).map_or(0, |last| last.span.end);
-        // What stood whole says nothing of draft tokens that no proposal has.
+        // Proposals that were all accepted say nothing about draft tokens that belong to no
+        // proposal.
         let judged = match accepted == proposals.len() && stood < drafted {
             true => stood,
             false => most,
@@ -356,9 +365,9 @@ impl CopyRecord {
         }
     }
 
-    /// Whether it is time to see what the drafter is worth, where it is not worth its time: once in
-    /// `every` rounds, up to eight times as seldom by how many standard errors it lacks; behind
-    /// matches of one bin, more seldom still.
+    /// True if a trial of the drafter is due although it is not worth its time: once in `every`
+    /// rounds, up to eight times more rarely the more standard errors it lacks, and more rarely
+    /// still after matches of one bin.
     pub(super) fn is_due(
         &self,
         costs: &Costs,
@@ -379,7 +388,7 @@ impl CopyRecord {
         self.idle + 1.0 >= every || here >= BIN_EXPLORE * every
     }
 
-    /// Its numbers, in an order of their own.
+    /// Its numbers in a fixed order, for saving.
     pub fn numbers(&self) -> Vec<f64> {
         self.clone().places().map(|number| *number).collect()
     }
@@ -394,7 +403,7 @@ impl CopyRecord {
         copied.chain(drafts).chain(drafted).chain(rest)
     }
 
-    /// From [`numbers`](Self::numbers); `None` for others.
+    /// The record with these [`numbers`](Self::numbers); `None` if they cannot be a record's.
     pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
         let mut record = Self::default();
         let valid = |x: &f64| x.is_finite() && *x >= 0.0;
@@ -407,7 +416,7 @@ impl CopyRecord {
     }
 }
 
-/// Where the drafter's worth behind a match of this length is recorded.
+/// Index of the drafter's record after a match of this length.
 fn draft_bin(matched: usize) -> usize {
     match matched {
         0 => 0,
@@ -415,7 +424,7 @@ fn draft_bin(matched: usize) -> usize {
     }
 }
 
-/// A cost at a mean that is no whole number.
+/// A cost at a number that need not be whole, by interpolation.
 fn between(at: f64, cost: impl Fn(usize) -> f64) -> f64 {
     let low = at.max(0.0).floor();
     let (below, above) = (cost(low as usize), cost(low as usize + 1));

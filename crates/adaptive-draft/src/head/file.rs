@@ -1,4 +1,4 @@
-//! Heads and their training in safetensors files.
+//! Files of heads and of their training, in safetensors format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ impl Head {
         Ok(write_safetensors(path, &self.tensors(), StoredType::F32)?)
     }
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads a file of [`save`](Self::save).
     ///
     /// # Errors
     /// An unreadable file, or one that holds no head.
@@ -81,7 +81,8 @@ impl Head {
 }
 
 impl HeadTrainer {
-    /// Writes head, moments, step count and the buffer R: what training goes on from bit by bit.
+    /// Writes head, moments, step count and the buffer R, so that training can continue with the
+    /// same bits.
     ///
     /// # Errors
     /// A file that cannot be written.
@@ -106,8 +107,8 @@ impl HeadTrainer {
         Ok(write_safetensors(path, &tensors, StoredType::F32)?)
     }
 
-    /// Reads what [`save`](Self::save) wrote. `config` and `seed` must be those of before to go on
-    /// as if nothing had happened.
+    /// Reads a file of [`save`](Self::save). Training continues as if uninterrupted if `config` and
+    /// `seed` are the same as before.
     ///
     /// # Errors
     /// An unreadable file, or one that holds no training.
@@ -147,7 +148,7 @@ impl HeadTrainer {
     }
 }
 
-/// 16 bits a value, which f32 holds exactly.
+/// A number in parts of 16 bits, which f32 holds exactly.
 fn limbs(n: u64) -> Vec<f32> {
     (0..4).map(|i| f32::from((n >> (16 * i)) as u16)).collect()
 }

@@ -7,7 +7,8 @@ pub use train::{Example, HeadConfig, HeadReport, HeadTrainer};
 
 use spec_decode::{Purpose, StreamName};
 
-/// The logit of an untrained head: it believes in its drafts, so that it sees long ones.
+/// Logit of an untrained head. It predicts acceptance, so that drafts are long and the head sees
+/// them.
 const INITIAL_LOGIT: f32 = 2.0;
 
 /// P(accept) = sigmoid(f(e)): a linear function of the features, or one hidden layer of SiLU units.
@@ -15,8 +16,8 @@ const INITIAL_LOGIT: f32 = 2.0;
 pub struct Head {
     features: usize,
     hidden: usize,
-    /// `[features][hidden]`, `[hidden]`, `[hidden]`, `[1]`; without a hidden layer `[features]`,
-    /// `[1]`.
+    /// Weights: `[features][hidden]`, `[hidden]`, `[hidden]`, `[1]`; without a hidden layer
+    /// `[features]`, `[1]`.
     weights: Vec<f32>,
 }
 
@@ -36,7 +37,7 @@ impl Head {
         for weight in &mut weights[..features * hidden] {
             *weight = ((2.0 * dice.uniform() - 1.0) * bound) as f32;
         }
-        // A zero output layer: nothing is predicted from features before anything is learnt.
+        // The output layer is zero, so that nothing is predicted from features before training.
         if let Some(bias) = weights.last_mut() {
             *bias = INITIAL_LOGIT;
         }
@@ -54,12 +55,12 @@ impl Head {
         }
     }
 
-    /// Inputs.
+    /// Number of inputs.
     pub fn features(&self) -> usize {
         self.features
     }
 
-    /// Units of the hidden layer, 0 for a linear head.
+    /// Number of units of the hidden layer; 0 for a linear head.
     pub fn hidden(&self) -> usize {
         self.hidden
     }
@@ -152,7 +153,7 @@ mod tests {
     fn gradients_equal_finite_differences() {
         for hidden in [0, 5] {
             let mut head = Head::new(7, hidden, 3);
-            // Away from the zero output layer.
+            // Moves the head away from the zero output layer.
             for (i, w) in head.weights.iter_mut().enumerate() {
                 *w += 0.1 * ((i * 37 % 11) as f32 - 5.0);
             }

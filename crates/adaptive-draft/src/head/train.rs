@@ -1,5 +1,5 @@
-//! Training of the head: weighted binary cross-entropy over judged draft tokens, as in SpecDec++ (Huang,
-//! Guo and Wang, arXiv 2405.19715).
+//! Training of the head: weighted binary cross-entropy over verified draft tokens, as in SpecDec++
+//! (Huang, Guo and Wang, arXiv 2405.19715).
 
 use std::collections::VecDeque;
 
@@ -9,32 +9,32 @@ use spec_decode::{Purpose, StreamName};
 use super::{Head, HeadScratch, sigmoid};
 use crate::HeadError;
 
-/// One judged draft token.
+/// One verified draft token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Example {
-    /// As [`write_features`](crate::write_features) gives them.
+    /// Features, as [`write_features`](crate::write_features) writes them.
     pub features: Vec<f32>,
-    /// min(1, p / q'), in `0..=1`.
+    /// Label min(1, p / q'), in `0..=1`.
     pub label: f32,
 }
 
-/// How a head is trained.
+/// Settings of a head and its training.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeadConfig {
-    /// Units of the hidden layer; 0 is linear.
+    /// Number of units of the hidden layer; 0 for a linear head.
     pub hidden: usize,
     /// Constant learning rate of AdamW.
     pub lr: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Weight of the rejected part of a label, `w (1 - y) log(1 - P)`; the accepted part has 1.
-    /// SpecDec++ takes 1, 3, 6 and 12.
+    /// Weight of the rejected part of a label, `w (1 - y) log(1 - P)`; that of the accepted part is
+    /// 1. SpecDec++ uses 1, 3, 6 and 12.
     pub reject_weight: f64,
-    /// N, most examples of the buffer R; the oldest leave.
+    /// N, the size of the buffer R. The oldest examples are dropped.
     pub buffer: usize,
-    /// Examples drawn from R for one step of interleaved training.
+    /// Number of examples drawn from R for one step of interleaved training.
     pub batch: usize,
-    /// Steps of every turn.
+    /// Number of steps per turn.
     pub steps: usize,
 }
 
@@ -52,26 +52,26 @@ impl Default for HeadConfig {
     }
 }
 
-/// One turn of training in numbers. All but the first three are of the examples that came in since
-/// the turn before, as predicted before any training on them.
+/// Results of one turn of training. All but the first three are about the examples that arrived
+/// since the turn before, as predicted before any training on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeadReport {
-    /// Steps before this turn.
+    /// Number of steps before this turn.
     pub number: u64,
-    /// Examples its first step was taken on.
+    /// Number of examples of its first step.
     pub examples: usize,
-    /// Weighted cross-entropy on them before that step, nats.
+    /// Weighted cross-entropy on them before that step, in nats.
     pub loss: f64,
-    /// Examples that came in.
+    /// Number of new examples.
     pub fresh: usize,
-    /// Their weighted cross-entropy, nats; NaN, as those below, without any.
+    /// Their weighted cross-entropy, in nats. This and the following are NaN without new examples.
     pub fresh_loss: f64,
     /// Mean P(accept).
     pub predicted: f64,
     /// Mean label.
     pub accepted: f64,
     /// Expected calibration error: mean distance between predicted and true acceptance over ten
-    /// bins of prediction, by their sizes.
+    /// bins of prediction, weighted by their sizes.
     pub calibration_error: f64,
 }
 
@@ -83,14 +83,14 @@ pub struct HeadTrainer {
     pub(super) optimizer: AdamW,
     /// The buffer R.
     pub(super) buffer: VecDeque<Example>,
-    /// How many at its end came in since the last step.
+    /// Number of examples at its end that arrived since the last step.
     pub(super) fresh: usize,
-    /// Names the random streams that batches are drawn by.
+    /// Seed of the random streams that draw batches.
     pub(super) seed: u64,
 }
 
 impl HeadTrainer {
-    /// Goes on with a head. `seed` decides which batches are drawn.
+    /// A trainer of `head`. `seed` determines the batches.
     pub fn new(head: Head, config: HeadConfig, seed: u64) -> Self {
         Self {
             head,
@@ -110,22 +110,22 @@ impl HeadTrainer {
         }
     }
 
-    /// The head as it is now.
+    /// The present head.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Examples in R.
+    /// Number of examples in R.
     pub fn len(&self) -> usize {
         self.buffer.len()
     }
 
-    /// Whether R is empty.
+    /// True if R is empty.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Takes in judged tokens; the oldest beyond N leave.
+    /// Adds verified tokens to R. The oldest beyond N are dropped.
     pub fn extend(&mut self, examples: impl IntoIterator<Item = Example>) {
         let before = self.buffer.len();
         self.buffer.extend(examples);
@@ -135,7 +135,7 @@ impl HeadTrainer {
         self.fresh = self.fresh.min(self.buffer.len());
     }
 
-    /// One turn on what came in since the last one (Algorithm 3); `None` without anything.
+    /// One turn on the examples that arrived since the last one (Algorithm 3); `None` without any.
     ///
     /// # Errors
     /// A gradient that is not finite.
@@ -152,7 +152,7 @@ impl HeadTrainer {
     pub fn step_on_buffer(&mut self) -> Result<Option<HeadReport>, HeadError> {
         let (n, seed, size) = (self.buffer.len(), self.seed, self.config.batch);
         self.turn(|step| {
-            // Named by the step, so that a trainer read from a file draws what this one would.
+            // Named by the step, so that a trainer read from a file draws the same batches.
             let mut dice = StreamName::new(seed, step).dice(Purpose::Head);
             let draws = if n == 0 { 0 } else { size };
             let draw = |_| ((dice.uniform() * n as f64) as usize).min(n - 1);
@@ -160,7 +160,8 @@ impl HeadTrainer {
         })
     }
 
-    /// The configured number of steps, on the batches that their numbers name; reports the first.
+    /// Takes the configured number of steps, on the batches of their numbers. Reports the first
+    /// step.
     fn turn(&mut self, batch: impl Fn(u64) -> Vec<usize>) -> Result<Option<HeadReport>, HeadError> {
         let fresh = self.assess();
         let mut first = None;
@@ -210,7 +211,7 @@ impl HeadTrainer {
         Ok(first)
     }
 
-    /// Steps taken so far.
+    /// Number of steps taken so far.
     pub fn steps(&self) -> u64 {
         self.optimizer.state().0
     }
@@ -237,7 +238,7 @@ impl HeadTrainer {
         (loss, gradient)
     }
 
-    /// Loss and its derivative by the logit.
+    /// Loss and its derivative with respect to the logit.
     fn cross_entropy(&self, logit: f64, label: f64) -> (f64, f64) {
         let weight = self.config.reject_weight;
         // log(1 + e^x) without overflow.
@@ -247,7 +248,7 @@ impl HeadTrainer {
         (loss, weight * (1.0 - label) * p - label * (1.0 - p))
     }
 
-    /// What the head says about the examples it has not been trained on.
+    /// Predictions on the examples that the head has not been trained on.
     fn assess(&self) -> HeadReport {
         const BINS: usize = 10;
         let mut bins = [(0.0, 0.0); BINS];
@@ -282,7 +283,7 @@ impl HeadTrainer {
 mod tests {
     use super::*;
 
-    /// Acceptance follows the first feature alone: sigmoid(3 x).
+    /// Acceptance depends on the first feature alone: sigmoid(3 x).
     fn examples(n: usize, seed: u64) -> Vec<Example> {
         let mut dice = StreamName::new(seed, 0).dice(Purpose::Plain);
         let example = |_| {

@@ -1,4 +1,4 @@
-//! How scores of draft tokens follow each other, and what they are worth.
+//! Statistics of the scores of consecutive draft tokens and of their acceptance.
 
 use super::{BINS, EDGES, Score, bin_of};
 use spec_decode::RoundOutcome;
@@ -6,17 +6,17 @@ use spec_decode::RoundOutcome;
 use crate::Label;
 use crate::labels::labels;
 
-/// Rounds after which an observation counts 1/e, some fifty prompts: a drafter that learns doubles its
-/// acceptance within two hundred.
+/// Number of rounds after which an observation has weight 1/e: some fifty prompts. A drafter that
+/// learns doubles its acceptance within two hundred.
 const MEMORY: f64 = 1000.0;
-/// Weight of what is believed of a bin before anything was seen, in tokens.
+/// Weight of a bin's prior, in tokens.
 const PRIOR: f64 = 4.0;
-/// Positions told apart: the same score need not mean the same deep in a draft, where the drafter
-/// builds on its own words. Deeper ones count as the last.
+/// Number of positions that are distinguished; deeper ones count as the last. The same score need
+/// not mean the same deep in a draft, where the drafter continues its own text.
 const DEPTHS: usize = 4;
-/// Weight, in accepted tokens, of the belief that a position makes no difference.
+/// Weight of the prior that a position makes no difference, in accepted tokens.
 const DEPTH_PRIOR: f64 = 20.0;
-/// Weight of the belief that a token's bin says nothing about the next one's, in tokens.
+/// Weight of the prior that a token's bin says nothing about the next one's, in tokens.
 const NEXT_PRIOR: f64 = 10.0;
 
 /// Running counts over the draft tokens of verified rounds, by bin of their score.
@@ -25,20 +25,21 @@ const NEXT_PRIOR: f64 = 10.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     pub(super) score: Score,
-    /// First tokens of drafts.
+    /// Bins of the first tokens of drafts.
     pub(super) first: [f64; BINS],
-    /// Pairs of neighbouring tokens.
+    /// Pairs of bins of neighbouring tokens.
     pub(super) next: [[f64; BINS]; BINS],
-    /// Judged tokens, their labels added up, target tokens that end with them.
+    /// Verified tokens by position and bin: their number, the sum of their labels, and the number
+    /// of target tokens that end with them.
     pub(super) judged: [[[f64; 3]; BINS]; DEPTHS],
 }
 
-/// The bin of one draft token and what verification said.
+/// The bin and the label of one draft token.
 pub(crate) type Seen = (usize, Option<Label>);
 
 impl Chain {
-    /// Knows nothing yet: a score is taken at its word, a position is accepted as often as the one
-    /// before it, the first in half of all cases.
+    /// An empty chain. Until it has counts, a score counts as the acceptance it predicts, and a
+    /// position is accepted as often as the one before it, the first one in half of all cases.
     pub fn new(score: Score) -> Self {
         Self {
             score,
@@ -48,12 +49,12 @@ impl Chain {
         }
     }
 
-    /// What its bins are of.
+    /// The score of its bins.
     pub fn score(&self) -> Score {
         self.score
     }
 
-    /// Takes in a round of whose drafted tokens these are the scores, in order.
+    /// Adds a round, given the scores of its drafted tokens in order.
     pub fn learn(&mut self, scores: &[f64], outcome: &RoundOutcome) {
         let judged = labels(outcome, false);
         let tokens = scores.iter().enumerate();
@@ -92,9 +93,9 @@ impl Chain {
 
     /// Acceptance by position, up to `longest`, and bin.
     ///
-    /// A plan picks what looks best, and with a number of its own for every bin of every position
-    /// what looks best is mostly luck. So a position only scales the acceptances of all bins, and
-    /// these rise with the score: bins that contradict that are pooled.
+    /// A plan chooses the best-looking option. With a separate number for every bin of every
+    /// position that would mostly be luck. A position therefore only scales the acceptances of all
+    /// bins, and these rise with the score: bins that contradict that are pooled.
     pub(super) fn acceptances(&self, longest: usize) -> Vec<[f64; BINS]> {
         let seen = |bin| [0, 1].map(|what| self.total(bin, what));
         if self.score == Score::Position {
@@ -121,7 +122,8 @@ impl Chain {
         (0..longest).map(at).collect()
     }
 
-    /// Target tokens that end with a token of this bin: below 1 where many are pieces of n-grams.
+    /// Mean number of target tokens that end with a token of this bin. It is below 1 if many are
+    /// pieces of n-grams.
     pub(super) fn ends(&self, bin: usize) -> f64 {
         (self.total(bin, 2) + PRIOR) / (self.total(bin, 0) + PRIOR)
     }
@@ -130,7 +132,7 @@ impl Chain {
         self.judged.iter().map(|bins| bins[bin][what]).sum()
     }
 
-    /// Law of the bin of a draft's first token.
+    /// Distribution of the bin of a draft's first token.
     pub(super) fn first(&self) -> [f64; BINS] {
         let prior = match self.score {
             Score::Position => at(0),
@@ -139,12 +141,12 @@ impl Chain {
         law(&self.first, &prior, PRIOR)
     }
 
-    /// Law of the bin that follows a token of this one.
+    /// Distribution of the bin after a token of this one.
     pub(super) fn next(&self, bin: usize) -> [f64; BINS] {
         if self.score == Score::Position {
             return law(&self.next[bin], &at((bin + 1).min(BINS - 1)), PRIOR);
         }
-        // Believed of any token before it is seen what follows this one.
+        // The prior is the distribution after any token.
         let mut all = [0.0; BINS];
         for row in &self.next {
             for (sum, count) in all.iter_mut().zip(row) {
@@ -156,7 +158,7 @@ impl Chain {
     }
 }
 
-/// Acceptance of a score's bin before anything was seen: the score itself.
+/// Prior acceptance of a score's bin: the score itself.
 fn believed(bin: usize) -> f64 {
     let low = if bin == 0 { 0.0 } else { EDGES[bin - 1] };
     let high = EDGES.get(bin).copied().unwrap_or(1.0);
@@ -208,7 +210,7 @@ mod tests {
         }
         let straight = rising(&sums);
         assert!(straight.windows(2).all(|pair| pair[0] < pair[1]));
-        // A long pool: bin 5 has what bins 2 to 4 should have had.
+        // A long pool: bin 5 has the mass that bins 2 to 4 lack.
         sums[2].0 = 4.0;
         sums[5].0 = 0.0;
         let pooled = rising(&sums);

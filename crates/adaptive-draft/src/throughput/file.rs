@@ -1,4 +1,4 @@
-//! Chains on disk: text, a line for every row of counts, exact to the bit.
+//! Files of chains: text with one line for every row of counts, exact to the bit.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,7 +33,7 @@ impl Chain {
                 text.push(' ');
                 text.push_str(part);
                 for count in row {
-                    // Display of an f64 reads back to the same bits.
+                    // The decimal text of an f64 reads back to the same bits.
                     let _ = write!(text, " {count}");
                 }
                 text.push('\n');
@@ -48,11 +48,11 @@ impl Chain {
         fs::rename(&part, path).map_err(io)
     }
 
-    /// Reads what [`save`](Self::save) wrote.
+    /// Reads a file of [`save`](Self::save).
     ///
     /// # Errors
-    /// [`ChainError::Io`]; [`ChainError::Line`] where a line is none of a chain's, is missing, or
-    /// counts what cannot be.
+    /// [`ChainError::Io`]; [`ChainError::Line`] for a line that is not one of a chain, is missing,
+    /// or has an impossible count.
     pub fn load(path: &Path) -> Result<Vec<Self>, ChainError> {
         let text = fs::read_to_string(path).map_err(|source| ChainError::Io {
             path: path.to_owned(),

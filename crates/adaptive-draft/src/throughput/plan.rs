@@ -3,45 +3,46 @@
 use super::{BINS, Chain, bin_of};
 use crate::Costs;
 
-/// Steps of the grid of S, the probability that the whole draft so far stands.
+/// Number of steps of the grid of S, the probability that the whole draft so far is accepted.
 const GRID: usize = 32;
 
-/// Halvings of the interval the rate is in.
+/// Number of halvings of the interval that contains the rate.
 const HALVINGS: usize = 16;
 
-/// When to go on with a draft: the rule that maximises expected tokens per cost in the long run.
+/// The stopping rule that maximises expected tokens per cost in the long run.
 ///
-/// A round emits 1 + N tokens, N accepted ones, at a cost; by the renewal theorem tokens per
-/// second are E\[1 + N\] / E\[cost\], and the best rule maximises E\[1 + N\] - rate E\[cost\] for
-/// the rate it attains itself. For a rate the best decisions follow backwards from the longest
-/// draft. Let a draft of j tokens stand whole with probability S, its last one in bin b. Going on
-/// is worth
+/// A round emits 1 + N tokens, N accepted ones, at a cost; by the renewal theorem tokens per second
+/// are E\[1 + N\] / E\[cost\], and the best rule maximises E\[1 + N\] - rate E\[cost\] for the rate
+/// that it attains itself. For a given rate the best decisions follow backwards from the longest
+/// draft. Let a draft of j tokens be accepted whole with probability S, and let its last token be
+/// in bin b. The value of continuing is
 ///
 /// `W_j(S, b) = max(0, -rate c + sum_b' next(b' | b) U_j(S, b'))`,
 ///
-/// c the next drafter step, and a token in bin b'
+/// where c is the cost of the next drafter step, and the value of a token in bin b' is
 ///
 /// `U_j(S, b') = e(b') (S a - rate (v(j + 2) - v(j + 1))) + W_{j+1}(S a, b')`,
 ///
-/// a the acceptance of its bin at this position, e the target tokens that end with it, v the target's forward by
-/// positions. The rate solves `1 + W_0(1) = rate (v(1) + round)`.
+/// where a is the acceptance of its bin at this position, e the number of target tokens that end
+/// with it, and v the cost of the target's forward by positions. The rate solves `1 + W_0(1) = rate
+/// (v(1) + round)`.
 ///
-/// Tokens at the end of a response or of the drafter's room are not looked at.
+/// The ends of a response and of the drafter's context are not considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     chain: Chain,
     longest: usize,
     rate: f64,
-    /// Cost of a drafter step behind j tokens and of one more position behind j proposals, in tokens
+    /// Cost of a drafter step after j tokens, and of one more position after j proposals, in tokens
     /// at the rate.
     step: Vec<f64>,
     position: Vec<f64>,
-    /// Of the chain, by position and bin.
+    /// Acceptances of the chain, by position and bin.
     acceptances: Vec<[f64; BINS]>,
     ends: [f64; BINS],
-    /// Value of a forward behind nothing.
+    /// Value of a forward before the first token.
     start: f64,
-    /// `W_j` on the grid, `[longest + 1][BINS][GRID + 1]`; the last is zero.
+    /// `W_j` on the grid, `[longest + 1][BINS][GRID + 1]`; the last row is zero.
     values: Vec<[[f64; GRID + 1]; BINS]>,
 }
 
@@ -60,8 +61,8 @@ impl Plan {
             values: vec![[[0.0; GRID + 1]; BINS]; longest + 1],
         };
         let round = (costs.verify(1) + costs.round).max(1e-9);
-        // Plain decoding attains the lower end; no rule emits more than the upper one. What a round
-        // is worth beyond its cost falls with the rate.
+        // Plain decoding attains the lower end, and no rule emits more than the upper one. The
+        // value of a round beyond its cost falls with the rate.
         let (mut low, mut high) = (1.0 / round, (1 + longest) as f64 / round);
         for _ in 0..HALVINGS {
             let middle = 0.5 * (low + high);
@@ -77,7 +78,7 @@ impl Plan {
         plan
     }
 
-    /// Values for a rate.
+    /// Computes the values for a rate.
     fn solve(&mut self, costs: &Costs, rate: f64) {
         let step = |j: usize| rate * (costs.draft(j + 1) - costs.draft(j));
         self.step = (0..self.longest).map(step).collect();
@@ -103,7 +104,7 @@ impl Plan {
         });
     }
 
-    /// `U_j`: what a token of this bin behind j tokens is worth.
+    /// `U_j`: the value of a token of this bin after j tokens.
     fn draw(&self, j: usize, stands: f64, bin: usize) -> f64 {
         let Some(more) = self.position.get(j) else {
             return 0.0;
@@ -123,7 +124,7 @@ impl Plan {
         values[bin][low] * (1.0 - part) + values[bin][low + 1] * part
     }
 
-    /// Expected tokens per target step.
+    /// Expected number of tokens per target step.
     pub fn rate(&self) -> f64 {
         self.rate
     }
@@ -133,18 +134,18 @@ impl Plan {
         self.longest
     }
 
-    /// What it was made from.
+    /// The chain from which it was computed.
     pub fn chain(&self) -> &Chain {
         &self.chain
     }
 
-    /// Whether to draft at all.
+    /// True if drafting pays at all.
     pub fn begins(&self) -> bool {
         self.start > 0.0
     }
 
-    /// Whether the drafter goes on behind `drafted` tokens, the last one of this score, that all
-    /// stand with probability `stands`.
+    /// True if the drafter continues after `drafted` tokens, the last one with this score, which
+    /// are all accepted with probability `stands`.
     pub fn goes_on(&self, drafted: usize, stands: f64, score: f64) -> bool {
         drafted < self.longest
             && self.value(drafted, stands, self.bin(drafted.saturating_sub(1), score)) > 0.0

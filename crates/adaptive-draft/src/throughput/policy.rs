@@ -1,4 +1,4 @@
-//! Following a plan.
+//! The policy that follows a plan.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::Plan;
 use crate::head::HeadScratch;
 use crate::{DraftSignal, Head, write_features};
 
-/// What acceptance is predicted from.
+/// Score from which acceptance is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Score {
     /// P(accept) of a head.
@@ -20,7 +20,7 @@ pub enum Score {
     Position,
 }
 
-/// Scores tokens; keeps its buffers.
+/// Computes scores of tokens. It keeps its buffers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scorer {
     features: Vec<f32>,
@@ -28,7 +28,7 @@ pub(crate) struct Scorer {
 }
 
 impl Scorer {
-    /// The score of a token. Without a head, the drafter's own probability stands in.
+    /// The score of a token. Without a head, the drafter's own probability is used.
     pub(crate) fn score(
         &mut self,
         by: Score,
@@ -51,12 +51,12 @@ impl Scorer {
     }
 }
 
-/// Drafts as a [`Plan`] says: before each forward, whether the token it would draw is worth its cost
-/// and that of one more position to verify.
+/// Policy that follows a [`Plan`]. Before each forward it decides if the token to be drawn is worth
+/// the cost of the forward and of one more position to verify.
 ///
-/// What has been drawn is always proposed. Nothing is decided between a forward and its draw: that
-/// would throw the forward away to save a position. A draft may end inside a cached n-gram: nearly every
-/// token begins one, and what a piece is worth is in the chain, as any token's.
+/// A drawn token is always proposed. There is no decision between a forward and its draw, which
+/// would waste the forward to save a position. A draft may end inside a cached n-gram: nearly every
+/// token begins one, and the chain has the value of a piece, as of any token.
 #[derive(Clone, Debug)]
 pub struct Throughput<'a> {
     plan: Arc<Plan>,
@@ -64,14 +64,15 @@ pub struct Throughput<'a> {
     explore: Option<usize>,
     rounds: usize,
     exploring: bool,
-    /// S, the probability that all drafted tokens stand.
+    /// S, the probability that all drafted tokens are accepted.
     stands: f64,
     scorer: Scorer,
 }
 
 impl<'a> Throughput<'a> {
-    /// Follows `plan`, of scores by `head` where it is one of a head. `explore` makes the first of
-    /// every so many rounds as long as possible, so that the chain learns of what it would never see.
+    /// A policy that follows `plan`, with scores by `head` if the plan's are those of a head. With
+    /// `explore`, the first of every so many rounds is as long as possible, so that the chain
+    /// learns about positions that it would never see.
     pub fn new(plan: Arc<Plan>, head: Option<&'a Head>, explore: Option<usize>) -> Self {
         Self {
             plan,
@@ -84,8 +85,8 @@ impl<'a> Throughput<'a> {
         }
     }
 
-    /// As [`stop_after`](DraftPolicy::stop_after), for who has the score of the token at `position`
-    /// already.
+    /// As [`stop_after`](DraftPolicy::stop_after), for callers that have the score of the token at
+    /// `position` already.
     pub fn stop_at(&mut self, position: usize, score: f64) -> bool {
         if self.decided(position) {
             return false;
@@ -94,7 +95,7 @@ impl<'a> Throughput<'a> {
         !self.plan.goes_on(position + 1, self.stands, score)
     }
 
-    /// Whether the draft goes on to its longest whatever is drafted, or is there.
+    /// True if the draft continues to its longest length whatever is drafted, or has reached it.
     fn decided(&self, position: usize) -> bool {
         self.exploring || position + 1 >= self.plan.longest()
     }

@@ -1,4 +1,4 @@
-//! Logits stay on the device; what somebody looks at is fetched.
+//! Logits that stay on the device; rows that are read are fetched.
 #![expect(unsafe_code, reason = "kernels are launched unchecked")]
 
 use std::ops::Range;
@@ -12,16 +12,17 @@ use crate::device::{GpuError, arg, failed};
 use crate::kernels::best;
 use crate::weights::stride;
 
-/// The best column of a row, from the order and the column of the best of every chunk, in turn.
+/// The best column of a row. `tops` alternates the order and the column of the best logit of every
+/// chunk.
 fn best_of(tops: &[u32]) -> Option<u32> {
     let (tops, _) = tops.as_chunks::<2>();
-    // The first of several is the one with the lowest column.
+    // Of equal ones the first has the lowest column.
     let first = tops.iter().rev().max_by_key(|[order, _]| order);
     let possible = |[order, _]: &&[u32; 2]| (best::NOTHING + 1..best::IMPOSSIBLE).contains(order);
     first.filter(possible).map(|[_, column]| *column)
 }
 
-/// A row that lies apart (`kernels::apart`), in order.
+/// The values of an interleaved row (`kernels::apart`) in order.
 fn in_order(row: &[f32], fours_of_load: usize) -> Vec<f32> {
     let (fours, _) = row.as_chunks::<4>();
     let loads = fours.len() / fours_of_load;
@@ -30,13 +31,13 @@ fn in_order(row: &[f32], fours_of_load: usize) -> Vec<f32> {
 }
 
 impl GpuEngine {
-    /// Bytes brought to the host so far: logits, states, most probable columns.
+    /// Number of bytes copied to the host so far: logits, states, most probable columns.
     pub fn fetched_bytes(&self) -> u64 {
         self.fetched
     }
 
-    /// Fetches logits of some rows of the last pass, and with the last of them the final state behind
-    /// it.
+    /// Fetches logits of some rows of the last pass, and with the last of them the final state of
+    /// its token.
     pub(super) fn fetch(&mut self, rows: Range<usize>, logits: &mut [f32]) -> Result<(), LmError> {
         let size = size_of::<f32>();
         let vocab = self.config.vocab_size;
@@ -63,7 +64,7 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// The order of the best logit of every chunk and its column, for every row of the last pass.
+    /// Order and column of the best logit of every chunk, for every row of the last pass.
     fn tops(&mut self) -> Result<Vec<u32>, LmError> {
         let (vocab, rows) = (self.config.vocab_size, self.scored);
         let words = 2 * vocab.div_ceil(best::CHUNK);

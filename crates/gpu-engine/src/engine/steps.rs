@@ -1,4 +1,4 @@
-//! The time of a pass, by its kinds of launches.
+//! Time of a pass by kinds of launches.
 
 use std::ops::Range;
 
@@ -12,44 +12,46 @@ use crate::forward::{Pass, Step, cubes_for, rows_for};
 use crate::kernels::place::BLOCK;
 use crate::kernels::project::Cubes;
 
-/// Launches that are timed together: so few that they reach the device at once, which then never waits for
-/// the host.
+/// Number of launches that are timed together. It is small enough that they reach the device at
+/// once, so that it never waits for the host.
 const WINDOW: usize = 24;
 
 /// The launches of one kind in a pass.
 #[derive(Clone, Debug)]
 pub struct StepTime {
-    /// Name of what these launches do.
+    /// Name of the step.
     pub name: &'static str,
     /// Number of launches.
     pub launches: usize,
-    /// Milliseconds of all of them by the clock of the device, one after the other, with what passes between two.
+    /// Milliseconds of all of them by the clock of the device, one after the other, including gaps.
     pub ms: f64,
 }
 
-/// A pass by the clock of the device.
+/// Time of a pass by the clock of the device.
 #[derive(Clone, Debug)]
 pub struct PassTime {
-    /// Rows that it computes.
+    /// Number of rows that it computes.
     pub rows: usize,
-    /// Outputs that a group of units of a projection makes, and groups of a cube.
+    /// Number of outputs that a group of units of a projection computes, and of groups of a cube.
     pub cubes: [usize; 2],
-    /// Launches.
+    /// Number of launches.
     pub launches: usize,
-    /// Milliseconds from the first launch to the end of the last one, launched call by call: if that is more than
-    /// all kinds together, the device waits for the host.
+    /// Milliseconds from the first launch to the end of the last one, launched call by call. If
+    /// this exceeds the sum over all kinds, the device waits for the host.
     pub ms: f64,
-    /// By kind.
+    /// Times by kind.
     pub steps: Vec<StepTime>,
 }
 
 impl GpuEngine {
-    /// Times scored passes of `rows` tokens after `context`, as a whole and their launches of every kind by
-    /// themselves, in a median of `repeats`. In projections a group of units makes some outputs, 2, 4, 8 or 16, and a
-    /// cube has one group or two; without `cubes` as many as always. The cache is empty afterwards.
+    /// Times scored passes of `rows` tokens after `context`, as a whole and by kind of launch, as
+    /// the median of `repeats`. In projections a group of units computes 2, 4, 8 or 16 outputs, and
+    /// a cube has one or two groups; `cubes` overrides the usual numbers. The cache is empty
+    /// afterwards.
     ///
     /// # Errors
-    /// More rows than a pass scores, a context that is too long, a device that fails or has no clock.
+    /// More rows than a pass scores, a context that is too long, a device that fails or has no
+    /// clock.
     pub fn time_steps(
         &mut self,
         rows: usize,
@@ -79,7 +81,7 @@ impl GpuEngine {
         params[1] = rows as u32;
         let window = |only| self.window(&params, len, (rows, cubes), only);
         let median = |only: &dyn Fn() -> Option<(Step, Range<usize>)>| -> Result<_, GpuError> {
-            // The first compiles them.
+            // The first run compiles them.
             window(only())?;
             let timed: Result<Vec<_>, _> = (0..repeats.max(1)).map(|_| window(only())).collect();
             let mut timed = timed?;
@@ -113,8 +115,8 @@ impl GpuEngine {
         })
     }
 
-    /// Runs a pass, or launches of one kind alone; how many of them a pass has, and the milliseconds of those
-    /// that ran.
+    /// Runs a pass, or launches of one kind alone. Returns the number of such launches in a pass,
+    /// and the milliseconds of those that ran.
     fn window(
         &self,
         params: &[u32],

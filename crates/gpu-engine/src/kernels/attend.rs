@@ -1,33 +1,33 @@
-//! Attention over the cache, block by block, and the blocks put together in their order.
+//! Attention over the cache, block by block, and the combination of blocks in their order.
 
 use cubecl::prelude::*;
 
 use super::place::BLOCK;
 use super::{Floats, apart, capped, cube_at};
 
-/// Units of a cube, one a position of a block.
+/// Number of units of a cube, one per position of a block.
 pub(crate) const UNITS: usize = BLOCK;
 
-/// Values that a unit asks for before it waits for the first of them; a share of a block.
+/// Number of values of a block that a unit loads before it waits for the first of them.
 const AT_ONCE: usize = 8;
-/// Blocks that are put together at a time, for the same reason.
+/// Number of blocks that are combined at a time, for the same reason.
 const BLOCKS_AT_ONCE: usize = 4;
 
-/// A score of positions that are not seen.
+/// Score of positions that are not attended to.
 const UNSEEN: f32 = -1.0e30;
 
-/// What a compiled attention is for.
+/// Constants for which attention is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
-    /// Query heads that share a key head.
+    /// Number of query heads that share a key head.
     pub(crate) group: usize,
-    /// Width of a head in the cache.
+    /// Width of a head in the cache, padded.
     pub(crate) padded: usize,
     pub(crate) capped: bool,
 }
 
 impl Plan {
-    /// Fours of a key that a unit asks for together.
+    /// Number of fours of a key that a unit loads together.
     const fn keys_at_once(&self) -> usize {
         let fours = self.padded / 4;
         match (fours % 8, fours % 4) {
@@ -38,21 +38,21 @@ impl Plan {
     }
 }
 
-/// Numbers of a layer.
+/// Parameters of a layer.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Rule {
-    /// Key heads.
+    /// Number of key heads.
     pub(crate) kv: u32,
-    /// Blocks that there is room for in `parts`.
+    /// Number of blocks that `parts` has room for.
     pub(crate) blocks: u32,
-    /// Positions seen; more than any context for all.
+    /// Number of positions attended to; more than any context if all.
     pub(crate) window: u32,
     pub(crate) scale: f32,
     pub(crate) cap: f32,
 }
 
-/// The share of one block in the attention of one row: for every query head the largest score, the sum
-/// of the weights against it, and the weighted sum of the values.
+/// Computes the share of one block in the attention of one row: for every query head the largest
+/// score, the sum of the weights relative to it, and the weighted sum of the values.
 ///
 /// Grid: blocks, key heads, rows.
 #[cube(launch_unchecked)]
@@ -84,7 +84,7 @@ pub(crate) fn attend<C: Float>(
     let kv_heads = rule.kv as usize;
     let unit = UNIT_POS as usize;
     let of_head = (block * kv_heads + kv_head) * comptime!(plan.padded * BLOCK);
-    // The first of the query heads of the row.
+    // Index of the first query head of the group in this row.
     let heads = (row * kv_heads + kv_head) * group;
 
     let mut dots = Array::<f32>::new(group);
@@ -161,7 +161,7 @@ pub(crate) fn attend<C: Float>(
             mixed[comptime!(g * owned + o)] = 0.0f32;
         }
     }
-    // Positions beyond the last one weigh nothing; the value that they meet is the last one's.
+    // Positions beyond the last one have weight 0; they use the value of the last one.
     let last = clamp_max(position - first, BLOCK - 1);
     for step in 0..last / AT_ONCE + 1 {
         let start = step * AT_ONCE;
@@ -206,8 +206,8 @@ pub(crate) fn attend<C: Float>(
     }
 }
 
-/// Puts the blocks of a row and head together, from the first one that is seen to the last. Rows of `mixed` lie
-/// [`apart`] for loads of so many fours.
+/// Combines the blocks of a row and head, from the first that is attended to up to the last. Rows of
+/// `mixed` are interleaved ([`apart`]) for loads of `fours_of_load` fours.
 ///
 /// Grid: query heads, rows.
 #[cube(launch_unchecked)]
@@ -232,14 +232,14 @@ pub(crate) fn merge(
     let head = CUBE_POS_X as usize;
     let first_part = (row * CUBE_COUNT_X as usize + head) * blocks as usize;
     let end = position / BLOCK + 1;
-    // The first position that is seen.
+    // The first position that is attended to.
     let start = (position + 1) - clamp_max(window as usize, position + 1);
     let begin = start / BLOCK;
     let mut top = f32::new(UNSEEN);
     for start in range_stepped(begin, end, BLOCKS_AT_ONCE) {
         #[unroll]
         for i in 0..BLOCKS_AT_ONCE {
-            // The last block again changes nothing.
+            // Combining the last block again changes nothing.
             let part = first_part + clamp_max(start + i, end - 1);
             top = max(top, tops[part * 2]);
         }
@@ -268,7 +268,7 @@ pub(crate) fn merge(
         }
         #[unroll]
         for i in 0..BLOCKS_AT_ONCE {
-            // Blocks beyond the last one weigh nothing.
+            // Blocks beyond the last one have weight 0.
             let share = select(start + i < end, shares[i], 0.0f32);
             sum = fma(sums[i], share, sum);
             #[unroll]

@@ -2,19 +2,19 @@
 
 use cubecl::prelude::*;
 
-/// Units of a cube.
+/// Number of units of a cube.
 pub(crate) const UNITS: usize = 64;
-/// Columns that a cube looks at.
+/// Number of columns of a cube.
 pub(crate) const CHUNK: usize = 4096;
-/// Columns that a unit asks for before it waits for the first of them.
+/// Number of columns that a unit loads before it waits for the first of them.
 const AT_ONCE: usize = 8;
-/// What stands for a logit that is NaN or positive infinity.
+/// Order of a logit that is NaN or positive infinity.
 pub(crate) const IMPOSSIBLE: u32 = 0xffff_ffff;
-/// What negative infinity becomes, which is below all other logits.
+/// Order of negative infinity, which is below all other logits.
 pub(crate) const NOTHING: u32 = 0x007f_ffff;
 
-/// A number whose order is that of the logits with these bits, both zeros being one. In integers,
-/// because a compiler of shaders may take for granted that there is no NaN.
+/// A number with the same order as the logits with these bits; both zeros are equal. It uses
+/// integers because a shader compiler may assume that there is no NaN.
 #[cube]
 fn order(bits: u32) -> u32 {
     let magnitude = bits & 0x7fff_ffffu32;
@@ -31,7 +31,8 @@ fn order(bits: u32) -> u32 {
     order
 }
 
-/// The order of the largest logit among [`CHUNK`] columns of a row, and the lowest column that has it.
+/// Finds the order of the largest logit among [`CHUNK`] columns of a row, and the lowest column
+/// that has it.
 ///
 /// Grid: chunks of columns, rows.
 #[cube(launch_unchecked)]
@@ -51,7 +52,7 @@ pub(crate) fn best(
         let mut loaded = Array::<u32>::new(AT_ONCE);
         #[unroll]
         for i in 0..AT_ONCE {
-            // The last column again changes nothing.
+            // Comparing the last column again changes nothing.
             let column = clamp_max(first + comptime!(i * UNITS), end - 1);
             loaded[i] = logits[row * columns + column];
         }

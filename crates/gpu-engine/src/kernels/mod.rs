@@ -1,12 +1,14 @@
 //! The kernels, written once in CubeCL.
 //!
-//! A buffer argument is a slice of what one load takes; its length in those is given at the launch.
-//! `#[comptime]` arguments are part of the compiled kernel, so that every set of them is compiled once.
+//! A buffer argument is a slice whose elements are single loads; its length in elements is given at
+//! the launch. `#[comptime]` arguments are part of the compiled kernel, so every set of them is
+//! compiled once.
 //!
 //! # One order of additions
-//! Every sum is taken in an order that depends on the model's shape and nothing else: not on the rows of
-//! a call, not on what the cache held before. Where a product meets a sum it is an explicit `fma`, so no
-//! compiler decides whether to round in between. So the bits of a row do not depend on the rows beside it.
+//! Every sum is taken in an order that depends only on the model's shape, not on the rows of a call
+//! or on earlier content of the cache. A product that is added to a sum is an explicit `fma`, so
+//! that no compiler decides about rounding in between. The bits of a row therefore do not depend on
+//! the rows beside it.
 
 pub(crate) mod attend;
 pub(crate) mod best;
@@ -23,10 +25,10 @@ pub(crate) type Words = Vector<u32, Const<4>>;
 /// Four activations.
 pub(crate) type Floats = Vector<f32, Const<4>>;
 
-/// Units of a cube whose partial sums are added one after the other by one of them.
+/// Number of units of a cube whose partial sums one of them adds, one after the other.
 pub(crate) const RUN: usize = 8;
 
-/// `tanh` of the device overflows on some of them; this one does not.
+/// `tanh`. The function of some devices overflows; this one does not.
 #[cube]
 pub(crate) fn tanh(x: f32) -> f32 {
     let x = max(min(x, 20.0f32), -20.0f32);
@@ -40,22 +42,24 @@ pub(crate) fn capped(x: f32, cap: f32) -> f32 {
     cap * tanh(x / cap)
 }
 
-/// Position of the cube in a grid of two dimensions, which stands for one that is too long.
+/// Index of the cube in a two-dimensional grid, which replaces a one-dimensional one that would be
+/// too long.
 #[cube]
 pub(crate) fn cube_at() -> usize {
     CUBE_POS_X as usize + CUBE_POS_Y as usize * CUBE_COUNT_X as usize
 }
 
-/// Place of four numbers of a row that a projection reads: `[fours of a load of weights][loads]`. Units beside
-/// each other take loads beside each other, and find the activations that these meet side by side too.
-/// `fours` are those of a load, `stride` those of a row.
+/// Index of four numbers of a row that a projection reads, in the interleaved layout `[fours of a
+/// load of weights][loads]`. Neighbouring units take neighbouring loads, and in this layout the
+/// activations for them are neighbours too. `fours` is the number of fours of a load, `stride` that
+/// of a row.
 #[cube]
 pub(crate) fn apart(four: usize, stride: usize, #[comptime] fours: usize) -> usize {
     four % fours * (stride / fours) + four / fours
 }
 
-/// The sum over the cube of one number a unit, the same for all units. `work` has a number a unit; it
-/// may be used again after the next barrier.
+/// Sum over the cube of one number per unit, returned to all units. `work` has one number per unit;
+/// it may be reused after the next barrier.
 #[cube]
 pub(crate) fn cube_sum(value: f32, work: &mut Shared<[f32]>, #[comptime] units: usize) -> f32 {
     let unit = UNIT_POS as usize;

@@ -4,24 +4,25 @@ use cubecl::prelude::*;
 
 use super::{Floats, apart, cube_sum};
 
-/// Units of a cube.
+/// Number of units of a cube.
 pub(crate) const UNITS: usize = 128;
 
-/// Fours that a unit asks for before it waits for the first of them.
+/// Number of fours that a unit loads before it waits for the first of them.
 const AT_ONCE: usize = 8;
 
-/// The constants that a norm is compiled for.
+/// Constants for which a norm is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
-    /// Fours of a row.
+    /// Number of fours of a row.
     pub(crate) fours: usize,
     pub(crate) add: bool,
-    /// Rows of the output lie [`apart`] for loads of so many fours; of one they lie in order.
+    /// Number of fours of a load for which rows of the output are interleaved ([`apart`]); 1 for
+    /// rows in order.
     pub(crate) of_load: usize,
 }
 
 impl Plan {
-    /// Fours of a unit that are asked for together, and how often.
+    /// Number of fours that a unit loads together, and number of such loads.
     const fn steps(&self) -> (usize, usize) {
         let of_unit = self.fours.div_ceil(UNITS);
         let at_once = if of_unit < AT_ONCE { of_unit } else { AT_ONCE };
@@ -29,7 +30,7 @@ impl Plan {
     }
 }
 
-/// `out = x / rms(x) * weight`, or with `add`, `out += scale * x / rms(x) * weight`.
+/// Computes `out = x / rms(x) * weight`, or with `add`, `out += scale * x / rms(x) * weight`.
 ///
 /// Rows are padded with zeros, which stay zeros. Grid: rows.
 #[cube(launch_unchecked)]

@@ -1,43 +1,45 @@
-//! Queries, keys and values of new positions: normalised, rotated, put where attention reads them.
+//! Queries, keys and values of new positions: normalised, rotated and written in the layout of
+//! attention.
 
 use cubecl::prelude::*;
 
 use super::cube_sum;
 
-/// Units of a cube.
+/// Number of units of a cube.
 pub(crate) const UNITS: usize = 64;
-/// Positions of a block of the cache.
+/// Number of positions of a block of the cache.
 pub(crate) const BLOCK: usize = 64;
 
 /// Norms of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Norm {
     None,
-    /// Every head by itself.
+    /// Every head is normalised by itself.
     Head,
-    /// All heads together.
+    /// All heads are normalised together.
     Full,
 }
 
-/// Numbers that say which heads.
+/// Parameters that describe the heads.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Heads {
-    /// Query heads.
+    /// Number of query heads.
     pub(crate) queries: u32,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub(crate) kv: u32,
     /// Width of a head, even.
     pub(crate) dim: u32,
-    /// Its width in queries and cache, padded with zeros.
+    /// Width of a head in queries and cache, padded with zeros.
     pub(crate) padded: u32,
-    /// Numbers of a row of the fused projection.
+    /// Length of a row of the fused projection.
     pub(crate) stride: u32,
-    /// Rotated dimensions, halved.
+    /// Half the number of rotated dimensions.
     pub(crate) half: u32,
     pub(crate) eps: f32,
 }
 
-/// One cube a row and a head of queries or of keys and values.
+/// Writes the heads of new positions, with one cube per row and head of queries, or of keys and
+/// values.
 ///
 /// The cache lies in blocks of [`BLOCK`] positions: keys `[block][head][padded / 4][position][4]`, values
 /// `[block][head][position][padded]`. Grid: query heads and then key heads, rows.
@@ -91,7 +93,7 @@ pub(crate) fn place<C: Float>(
         factor = 1.0f32 / (square / f32::cast_from(width as u32) + heads.eps).sqrt();
     }
 
-    // Where the weight of the norm begins.
+    // Index at which the weight of the norm begins.
     let mut weight = 0usize;
     if comptime!(norm == Norm::Full) {
         weight = if is_key {
@@ -155,7 +157,7 @@ pub(crate) fn place<C: Float>(
     }
 }
 
-/// As far as half precision goes, 65504, where the cache is `narrow`.
+/// `x`, limited to 65504, the range of half precision, if the cache is `narrow`.
 #[cube]
 fn bounded(x: f32, #[comptime] narrow: bool) -> f32 {
     if comptime!(narrow) {
@@ -165,7 +167,7 @@ fn bounded(x: f32, #[comptime] narrow: bool) -> f32 {
     }
 }
 
-/// Dimension `i` of a head behind its norm.
+/// Dimension `i` of a head after its norm.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a part of the kernel above")]
 fn normed(

@@ -1,4 +1,4 @@
-//! Activations times weights: where the time goes.
+//! Activations times weights. Most of the time goes here.
 #![allow(
     unstable_name_collisions,
     reason = "`erf` may come to the standard library"
@@ -9,25 +9,26 @@ use lm::Activation;
 
 use super::{Floats, RUN, Words, apart, capped, cube_at, tanh};
 
-/// Bytes of shared memory that a cube takes, so that several of them fit in a processor of a device.
+/// Size in bytes of the shared memory of a cube, small enough that several cubes fit in a processor
+/// of a device.
 const SHARED: usize = 17 << 10;
 
-/// How the numbers of a matrix lie in words.
+/// Layout of the numbers of a matrix in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Format {
     F32,
-    /// Two a word, the first in the low half.
+    /// Two per word, the first in the low half.
     F16,
-    /// The same.
+    /// Two per word, the first in the low half.
     Bf16,
-    /// Four a word, plus 128.
+    /// Four per word, plus 128.
     Int8,
-    /// Eight a word, plus 8.
+    /// Eight per word, plus 8.
     Int4,
 }
 
 impl Format {
-    /// Weights of a load of 128 bits.
+    /// Number of weights in a load of 128 bits.
     pub(crate) const fn piece(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -37,12 +38,12 @@ impl Format {
         }
     }
 
-    /// Fours of activations that such a load meets.
+    /// Number of fours of activations that belong to such a load.
     pub(crate) const fn fours(self) -> usize {
         self.piece() / 4
     }
 
-    /// Loads that share a scale.
+    /// Number of loads that share a scale.
     pub(crate) const fn pieces_of_scale(self) -> usize {
         match self {
             Self::Int8 => 4,
@@ -50,28 +51,29 @@ impl Format {
         }
     }
 
-    /// Whether weights are multiples of scales.
+    /// True if weights are multiples of scales.
     pub(crate) const fn is_scaled(self) -> bool {
         matches!(self, Self::Int8 | Self::Int4)
     }
 }
 
-/// What happens to an output before it is stored.
+/// Step between the sum of an output and its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Epilogue {
-    /// Nothing.
+    /// No step.
     Store,
     /// `y += scale * output`.
     Residual,
-    /// Outputs are gate and up in turn; stored is `act(gate) * up`, apart as the next matrix reads it.
+    /// Outputs are gate and up in turn. The stored value is `act(gate) * up`, interleaved for the
+    /// next matrix.
     Gated(Gate),
     /// `output / scale`.
     Logits,
-    /// The same, capped.
+    /// `output / scale`, capped.
     CappedLogits,
 }
 
-/// [`Activation`], hashable.
+/// [`Activation`] in a hashable form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Gate {
     Silu,
@@ -94,39 +96,42 @@ impl From<Activation> for Gate {
 /// The part of a matrix that a cube multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cubes {
-    /// Outputs that a group of units makes, even: the more, the less often activations are loaded.
+    /// Number of outputs that a group of units computes, even. With more outputs, activations are
+    /// loaded less often.
     pub(crate) outputs: usize,
-    /// Groups, which take the same activations at about the same time and find them in the nearest cache.
+    /// Number of groups. Groups of a cube read the same activations at about the same time and find
+    /// them in the nearest cache.
     pub(crate) groups: usize,
 }
 
-/// What a compiled projection is for.
+/// Constants for which a projection is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Plan {
     pub(crate) format: Format,
-    /// Rows of activations a cube multiplies.
+    /// Number of rows of activations that a cube multiplies.
     pub(crate) rows: usize,
     pub(crate) cubes: Cubes,
-    /// Units of a group: a multiple of 8. They share out the inputs.
+    /// Number of units of a group, a multiple of 8. They divide the inputs among them.
     pub(crate) units: usize,
-    /// True where rows of `x` lie [`apart`].
+    /// True if rows of `x` are interleaved ([`apart`]).
     pub(crate) apart: bool,
     pub(crate) epilogue: Epilogue,
     pub(crate) biased: bool,
 }
 
 impl Plan {
-    /// Units of a cube.
+    /// Number of units of a cube.
     pub(crate) const fn all_units(&self) -> usize {
         self.units * self.cubes.groups
     }
 
-    /// Outputs of a cube.
+    /// Number of outputs of a cube.
     pub(crate) const fn all_outputs(&self) -> usize {
         self.cubes.outputs * self.cubes.groups
     }
 
-    /// Outputs of a group whose sums are in the shared memory of the cube at a time, even.
+    /// Number of outputs of a group whose sums are in the shared memory of the cube at a time,
+    /// even.
     const fn together(&self) -> usize {
         let mut together = self.cubes.outputs;
         while together > 2 && self.shared(together) > SHARED {
@@ -135,38 +140,39 @@ impl Plan {
         together
     }
 
-    /// Bytes of the sums of so many outputs of every group.
+    /// Size in bytes of the sums of so many outputs of every group.
     const fn shared(&self, outputs: usize) -> usize {
         self.all_units() * (outputs * self.rows + 1) * size_of::<f32>()
     }
 }
 
-/// Numbers that say which matrix.
+/// Parameters that describe the matrix.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Outputs, rows of `w`.
+    /// Number of outputs, the rows of `w`.
     pub(crate) outputs: u32,
-    /// Loads of a row of `w`.
+    /// Number of loads of a row of `w`.
     pub(crate) pieces: u32,
-    /// Fours of a row of `x`.
+    /// Number of fours of a row of `x`.
     pub(crate) x_stride: u32,
-    /// Numbers of a row of `y`.
+    /// Length of a row of `y`.
     pub(crate) y_stride: u32,
-    /// Cubes that share outputs, each with rows of its own.
+    /// Number of cubes that share outputs, each with rows of its own.
     pub(crate) tiles: u32,
-    /// See [`Epilogue`].
+    /// Scale of the [`Epilogue`].
     pub(crate) scale: f32,
-    /// Of [`Epilogue::CappedLogits`].
+    /// Cap of [`Epilogue::CappedLogits`].
     pub(crate) cap: f32,
 }
 
-/// `y[row, output] = sum over inputs of x[row, input] * w[output, input]`.
+/// Computes `y[row, output] = sum over inputs of x[row, input] * w[output, input]`.
 ///
-/// A group of units makes some outputs of `plan.rows` rows, so that weights are loaded once for all of them.
-/// Unit `u` of it takes pieces `u, u + units, ..` of the inputs; what neighbours load lies side by side, in rows of
-/// `w` and, where they are apart, in rows of `x`. Grid, in two dimensions: outputs, and of each all tiles of
-/// rows, which meet its weights in a cache of the device. Rows beyond those of the call are computed from what
-/// is in the buffers and read by nobody.
+/// A group of units computes some outputs of `plan.rows` rows, so that weights are loaded once for
+/// all of them. Unit `u` takes pieces `u, u + units, ..` of the inputs. Neighbouring units load
+/// neighbouring memory, in rows of `w` and, if they are interleaved, in rows of `x`. The
+/// two-dimensional grid goes over outputs, and for each over all tiles of rows, which find its
+/// weights in a cache of the device. Rows beyond those of the call are computed from old content of
+/// the buffers and never read.
 #[cube(launch_unchecked)]
 pub(crate) fn project(
     x: &[Floats],
@@ -206,7 +212,8 @@ pub(crate) fn project(
         let mut codes = Array::<f32>::new(per_group);
         #[unroll]
         for o in 0..per_group {
-            // The last groups may run past the end: they load the last output again and drop it below.
+            // The last groups may run beyond the end: they load the last output again and drop it
+            // below.
             let output = clamp_max(first + o, outputs - 1);
             words[o] = w[output * pieces + piece];
             codes[o] = 1.0f32;
@@ -248,7 +255,8 @@ pub(crate) fn project(
         }
     }
 
-    // One number more a unit keeps those of neighbouring units in different banks of the memory.
+    // One more number per unit keeps the numbers of neighbouring units in different banks of the
+    // memory.
     let together = comptime!(plan.together());
     let count = comptime!(together * rows);
     let stride = comptime!(count + 1);
@@ -273,7 +281,7 @@ pub(crate) fn project(
             comptime!(groups * count * runs),
             all_units,
         ) {
-            // Runs of a group lie behind those of the group before.
+            // Runs of a group follow those of the group before.
             let at = task / count * comptime!(RUN * stride) + task % count;
             let mut run = 0.0f32;
             #[unroll]
@@ -324,7 +332,7 @@ pub(crate) fn project(
     }
 }
 
-/// The first (`which` is 0) or second number of a word that holds two.
+/// The first (`which` is 0) or second number of a word of two.
 #[cube]
 pub(crate) fn of_pair(word: u32, #[comptime] which: usize, #[comptime] format: Format) -> f32 {
     match format {
@@ -339,8 +347,8 @@ pub(crate) fn of_pair(word: u32, #[comptime] which: usize, #[comptime] format: F
     }
 }
 
-/// The finite number in half precision in the low half of a word. Devices may take f32 below the
-/// normal range for zero, so those below f16's are made of integers.
+/// The finite half-precision number in the low half of a word. Devices may treat f32 below the
+/// normal range as zero, so numbers below f16's normal range are made from integers.
 #[cube]
 fn widened(word: u32) -> f32 {
     let magnitude = word & 0x7fffu32;
@@ -350,7 +358,7 @@ fn widened(word: u32) -> f32 {
     select((word & 0x8000u32) == 0u32, value, -value)
 }
 
-/// Weight `index` of a load, times the code of its scale: exact in f32.
+/// Weight `index` of a load, times the code of its scale. It is exact in f32.
 #[cube]
 fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format: Format) -> f32 {
     match format {
@@ -359,7 +367,8 @@ fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format:
             let word = words.extract(comptime!(index / 2));
             of_pair(word, comptime!(index % 2), format)
         }
-        // A level becomes the top of a mantissa, 1 + level / 256 or 1 + level / 16: no conversion.
+        // A level becomes the top of a mantissa, 1 + level / 256 or 1 + level / 16, which saves a
+        // conversion.
         Format::Int8 => {
             let word = words.extract(comptime!(index / 4));
             let lane = comptime!(index as u32 % 4);
@@ -385,7 +394,7 @@ fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format:
     }
 }
 
-/// Sum `at` of the cube, as an output.
+/// Sum `at` of the cube as an output.
 #[cube]
 fn finished(
     sums: &Shared<[f32]>,

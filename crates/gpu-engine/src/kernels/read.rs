@@ -1,13 +1,13 @@
-//! Reads memory and does next to nothing with it.
+//! A kernel that reads memory and computes almost nothing.
 
 use cubecl::prelude::*;
 
 use super::Words;
 
-/// Units of a cube.
+/// Number of units of a cube.
 pub(crate) const UNITS: usize = 128;
 
-/// Every unit reads its share of `words`; the sums keep a compiler from leaving that out.
+/// Reads `words`, each unit its share. The sums keep a compiler from removing the reads.
 #[cube(launch_unchecked)]
 pub(crate) fn read(words: &[Words], sums: &mut [u32], fours: u32) {
     let units = CUBE_COUNT * UNITS;
@@ -19,7 +19,8 @@ pub(crate) fn read(words: &[Words], sums: &mut [u32], fours: u32) {
             sum ^= four.extract(e);
         }
     }
-    // Of random words one unit in four billion meets this; of any words the compiler cannot know.
+    // Of random words one unit in four billion takes this branch, and the compiler cannot rule it
+    // out.
     if sum == 0x9e37_79b9u32 {
         sums[CUBE_POS] = sum;
     }

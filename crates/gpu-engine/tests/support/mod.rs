@@ -6,7 +6,7 @@ use lm::{DecodeEngine, TensorSource, WeightType};
 
 pub const FORMATS: [WeightType; 5] = WeightType::ALL;
 
-/// The first adapter. Without one the test that asks is skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
+/// The first adapter. Without one the calling test is skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
 pub fn gpu() -> Option<Gpu> {
     match Gpu::open(0) {
         Ok(gpu) => {
@@ -50,7 +50,7 @@ pub fn in_batches(engine: &mut GpuEngine, ids: &[u32], batch: usize) -> Vec<u32>
     all
 }
 
-/// Replaces matrices by what their integers stand for. A tied head becomes one of its own, as it is in
+/// Replaces matrices by the values of their integers. A tied head becomes a separate matrix, as in
 /// an engine, where the embedding stays bf16.
 pub fn quantise(checkpoint: &mut lm::Checkpoint, weights: WeightType) {
     if checkpoint.config.tie_word_embeddings {
