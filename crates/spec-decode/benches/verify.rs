@@ -1,12 +1,12 @@
-//! Verification of one round against plain passes over the target's logits.
+//! Time of the verification of one round, compared with plain passes over the target's logits.
 //!
 //! ```text
 //! cargo bench --locked -p runner -p spec-decode --bench verify
 //! ```
 //!
-//! One *pass* is what any sampling from one position costs at least: softmax of its logits. A round
+//! One *pass* is the least cost of sampling from one position: the softmax of its logits. A round
 //! of m proposals has m + 1 positions. The last lines give the cost of a round in passes over the
-//! positions it judged.
+//! positions that it verified.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -19,13 +19,13 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-/// Entries of both vocabularies.
+/// Number of entries of both vocabularies.
 const VOCAB: usize = 128_000;
-/// Direct pairs: draft token i and target token i.
+/// Number of direct pairs: draft token i and target token i.
 const DIRECT: u32 = 90_000;
 const NGRAMS: u32 = 20_000;
 const K: usize = 4;
-/// Temperature 1 leaves no exponential out.
+/// At temperature 1 every exponential is computed.
 const TEMPERATURE: f64 = 1.0;
 
 fn dice(seed: u64) -> Dice {
@@ -36,7 +36,7 @@ fn below(dice: &mut Dice, n: u32) -> u32 {
     (dice.uniform() * f64::from(n)) as u32
 }
 
-/// A round: four draft tokens of which the middle two are an n-gram.
+/// A round of four draft tokens, of which the middle two are an n-gram.
 struct Round {
     direct: DirectMap,
     cache: NgramCache,
@@ -52,7 +52,7 @@ impl Round {
         let ids = [11, 12, 13, 14].map(DraftId).to_vec();
         cache.insert(&ids[1..3], TargetId(DIRECT));
         while cache.len() < NGRAMS as usize {
-            // Few first tokens start many n-grams, as spaces and word beginnings do.
+            // Few first tokens begin many n-grams, as spaces and beginnings of words do.
             let first = (dice.uniform().powi(3) * 20_000.0) as u32;
             let length = 1 + below(&mut dice, 3);
             let mut spelling = vec![DraftId(first)];
@@ -86,7 +86,7 @@ fn logits(dice: &mut Dice, likely: u32) -> Vec<f32> {
     row
 }
 
-/// The target's rows: every proposal is likely, or the last one is impossible.
+/// The target's rows, with which every proposal is likely, or the last one is impossible.
 fn rows(proposals: &[Proposal], reject: bool) -> Vec<f32> {
     let mut dice = dice(2);
     let last = proposals.len() - 1;
@@ -101,7 +101,7 @@ fn rows(proposals: &[Proposal], reject: bool) -> Vec<f32> {
     all
 }
 
-/// Median seconds of two calls that take turns, so that whatever else the machine does hits both.
+/// Median seconds of two calls that alternate, so that disturbances of the machine affect both.
 fn seconds(mut first: impl FnMut(), mut second: impl FnMut()) -> (f64, f64) {
     let timed = |call: &mut dyn FnMut()| {
         let began = Instant::now();

@@ -1,17 +1,17 @@
-//! Vocabulary-sized rows that are used again: a fresh one costs page faults worth as much as the
-//! softmax written to it.
+//! Reuse of vocabulary-sized rows: page faults of a new row cost as much as the softmax that is
+//! written to it.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 use std::thread::LocalKey;
 
-/// Rows a thread keeps; a round needs about as many.
+/// Number of rows that a thread keeps: about as many as a round needs.
 const KEPT: usize = 24;
 
-/// Rows of this number type that nobody uses.
+/// Unused rows of one number type.
 type Spare<T> = RefCell<Vec<Vec<T>>>;
 
-/// Numbers of which a thread keeps rows.
+/// Number types of which a thread keeps rows.
 pub(crate) trait Kept: Copy + Default + 'static {
     fn spare() -> &'static LocalKey<Spare<Self>>;
 }
@@ -33,11 +33,11 @@ impl Kept for f64 {
     }
 }
 
-/// A row of this length and any content.
+/// A row of this length with arbitrary content.
 pub(crate) fn take<T: Kept>(length: usize) -> Vec<T> {
     let kept = T::spare().try_with(|spare| {
         let mut spare = spare.borrow_mut();
-        // The shortest that is long enough, so that a short row does not use up a long one.
+        // The shortest one that is long enough, so that a short row does not use up a long one.
         let fits = (0..spare.len()).filter(|&at| spare[at].len() >= length);
         let at = fits.min_by_key(|&at| spare[at].len())?;
         Some(spare.swap_remove(at))
@@ -58,11 +58,11 @@ pub(crate) fn give<T: Kept>(row: Vec<T>) {
     });
 }
 
-/// A row that is kept when it is dropped.
+/// A row that is returned to the thread's store when it is dropped.
 pub(crate) struct Row<T: Kept>(Vec<T>);
 
 impl<T: Kept> Row<T> {
-    /// A row of this length and any content.
+    /// A row of this length with arbitrary content.
     pub(crate) fn of(length: usize) -> Self {
         Self(take(length))
     }

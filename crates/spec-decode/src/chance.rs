@@ -1,4 +1,4 @@
-//! Randomness as the loop uses it, and the named streams it comes from.
+//! The random events of the loop, and the named random streams.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -8,7 +8,7 @@ use crate::sampling::sum;
 
 /// The only two random events of speculative decoding.
 ///
-/// Behind a trait so that tests can enumerate every outcome instead of drawing one.
+/// They are a trait so that tests can enumerate every outcome instead of drawing one.
 pub trait Chance {
     /// True with probability `min(1, p / q)`; `p >= 0`, `q > 0`. Never true for `p = 0`.
     fn accept(&mut self, p: f64, q: f64) -> bool;
@@ -16,17 +16,17 @@ pub trait Chance {
     /// An index, drawn in proportion to `weights` (non-negative, need not sum to 1).
     ///
     /// # Errors
-    /// [`LawError::NoMass`] where the weights do not add up to a positive finite number.
+    /// [`LawError::NoMass`] if the weights do not add up to a positive finite number.
     fn pick(&mut self, weights: &[f64]) -> Result<usize, LawError>;
 }
 
-/// What a random stream is for; every purpose has its own stream.
+/// Purpose of a random stream. Every purpose has its own stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Purpose {
     /// The drafter's samples.
     Draft = 1,
-    /// Accept tests, residual and free tokens.
+    /// Acceptance tests, and draws of residual and bonus tokens.
     Verify = 2,
     /// Plain decoding without a drafter.
     Plain = 3,
@@ -34,17 +34,17 @@ pub enum Purpose {
     Head = 4,
 }
 
-/// Names the random streams of one response: root seed, prompt, sample.
+/// Name of the random streams of one response: root seed, prompt, sample.
 ///
-/// A stream depends on its name alone, so resuming a run at prompt 500 or leaving prompts out does
-/// not shift any other prompt's tokens.
+/// A stream depends only on its name, so resuming a run at prompt 500 or leaving prompts out does
+/// not change the tokens of any other prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamName {
     /// Root seed of the run.
     pub seed: u64,
     /// Index of the prompt in the stream.
     pub prompt: u64,
-    /// Which of several responses to the same prompt.
+    /// Index among several responses to the same prompt.
     pub sample: u32,
 }
 
@@ -58,7 +58,7 @@ impl StreamName {
         }
     }
 
-    /// The stream for one purpose: ChaCha8 keyed by the name itself, portable across platforms.
+    /// The stream for one purpose: ChaCha8 keyed by the name, the same on all platforms.
     pub fn dice(self, purpose: Purpose) -> Dice {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&self.seed.to_le_bytes());
@@ -69,7 +69,7 @@ impl StreamName {
     }
 }
 
-/// One ChaCha8 stream.
+/// A ChaCha8 stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dice(ChaCha8Rng);
 
@@ -97,12 +97,12 @@ impl Chance for Dice {
     }
 }
 
-/// Most blocks of weights.
+/// Largest number of blocks of weights.
 const BLOCKS: usize = 256;
-/// Fewest weights of a block.
+/// Least number of weights of a block.
 const BLOCK: usize = 512;
 
-/// Weights with the sums of blocks of them, so that looking for a place passes over most.
+/// Weights with sums of blocks, so that a search skips most weights.
 struct Blocks<'a> {
     weights: &'a [f64],
     length: usize,
@@ -127,13 +127,14 @@ impl<'a> Blocks<'a> {
         &self.sums[..self.weights.len().div_ceil(self.length)]
     }
 
-    /// The index at which the running sum of the weights, some of them positive, first exceeds
-    /// `left`. Rounding can leave a remainder of a few ulps behind the last positive weight, which
-    /// then is it.
+    /// The index at which the running sum of the weights, some of which are positive, first exceeds
+    /// `left`. Rounding can leave a remainder of a few ulps after the last positive weight, which
+    /// is then the answer.
     fn place(&self, mut left: f64) -> usize {
         let blocks = self.weights.chunks(self.length).zip(self.sums());
         for (block, (weights, &all)) in blocks.enumerate() {
-            // A remainder within rounding of a block's end is looked for in the block.
+            // If the remainder is within rounding of a block's end, the search continues in the
+            // block.
             if left > all * (1.0 + 1e-12) {
                 left -= all;
                 continue;

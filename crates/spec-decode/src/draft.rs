@@ -1,4 +1,4 @@
-//! The drafter's half of a round: k masked steps and the law of each.
+//! Drafting: the k masked steps of a round, with the distribution of each.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use crate::mask::{Mask, Walk};
 use crate::sampling::{Sampling, argmax, masked_argmax};
 use crate::{Chance, DraftPolicy, DraftStep};
 
-/// Steps a draft may go on beyond its length to complete an n-gram it has begun.
+/// Largest number of steps beyond the draft length that complete an n-gram.
 ///
 /// Cached n-grams are mostly two or three tokens long, so two more steps complete nearly all of
-/// them. What is still incomplete then is not proposed; mode `exact` still puts its first token to
-/// the test, mode `paper` draws the free token instead.
+/// them. An n-gram that is still incomplete is not proposed. Mode `exact` still verifies its first
+/// token; mode `paper` draws the bonus token instead.
 pub const MAX_COMPLETION_STEPS: usize = 2;
 
-/// The law one draft token was sampled from: masked and renormalised, dense over V_q.
+/// The distribution that one draft token was sampled from: masked and renormalised, dense over V_q.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DraftLaw(Vec<f64>);
 
@@ -51,7 +51,7 @@ impl DraftLaw {
 pub struct Draft {
     /// Tokens in order.
     pub ids: Vec<DraftId>,
-    /// Law of every token, given those before it; empty at temperature 0.
+    /// Distribution of every token, given those before it; empty at temperature 0.
     pub laws: Vec<DraftLaw>,
 }
 
@@ -59,14 +59,14 @@ impl Draft {
     /// The probability with which token `position` was drafted; 1 at temperature 0.
     ///
     /// # Errors
-    /// [`LawError::DraftProbability`] where the law rules the token out.
+    /// [`LawError::DraftProbability`] if the distribution gives the token no probability.
     pub fn probability(&self, position: usize) -> Result<f64, LawError> {
         let token = self.ids[position];
         let Some(law) = self.laws.get(position) else {
             return Ok(1.0);
         };
         let probability = law.probability(token);
-        // Written so that NaN fails as well.
+        // Written so that NaN fails too.
         if probability > 0.0 && probability <= 1.0 {
             Ok(probability)
         } else {
@@ -75,38 +75,38 @@ impl Draft {
     }
 }
 
-/// Which tokens a drafter may sample.
+/// Tokens that a drafter may sample.
 pub(crate) enum Masking<'a> {
-    /// Those that keep the draft translatable through the lexicon.
+    /// Tokens that keep the draft translatable through the lexicon.
     Translatable(Lexicon<'a>),
-    /// A fixed set of raw ids, whatever came before.
+    /// A fixed set of raw ids, independent of the draft so far.
     Fixed(&'a [u32]),
 }
 
-/// Everything a draft depends on besides the drafter.
+/// Inputs of drafting other than the drafter.
 pub(crate) struct DraftRules<'a> {
     pub(crate) masking: Masking<'a>,
     pub(crate) direct: &'a DirectMap,
     pub(crate) sampling: Sampling,
     pub(crate) stop: &'a BTreeSet<TargetId>,
-    /// Most tokens both models have room for.
+    /// Largest number of tokens that both models have room for.
     pub(crate) room: usize,
-    /// Distinct tokens of the drafter's context, where a repetition penalty looks at them.
+    /// Distinct tokens of the drafter's context, if there is a repetition penalty.
     pub(crate) seen: Option<BTreeSet<DraftId>>,
 }
 
-/// A draft in the making, between two forwards of the drafter.
+/// A draft in progress, between two forwards of the drafter.
 ///
-/// Takes one forward per drafted token; the first also reads the context tokens that the drafter's
-/// cache does not hold yet. The last drafted token is not fed back.
+/// It takes one forward per drafted token. The first forward also reads the context tokens that the
+/// drafter's cache does not hold yet. The last drafted token is not fed back.
 pub(crate) struct Drafting {
     drafted: Draft,
-    /// What the next forward reads; empty where there is none.
+    /// Input of the next forward; empty if there is none.
     input: Vec<DraftId>,
-    /// How many tokens of context and draft the drafter was fed.
+    /// Number of tokens of context and draft that the drafter was fed.
     fed: usize,
     wanted: usize,
-    /// Most tokens, those that complete an n-gram included.
+    /// Largest number of tokens, including those that complete an n-gram.
     most: usize,
     enough: bool,
     seen: Option<BTreeSet<DraftId>>,
@@ -115,7 +115,7 @@ pub(crate) struct Drafting {
 }
 
 impl Drafting {
-    /// A draft of `wanted` tokens or fewer behind `pending`.
+    /// A draft of at most `wanted` tokens after `pending`.
     pub(crate) fn new(pending: Vec<DraftId>, rules: &DraftRules<'_>, wanted: usize) -> Self {
         let wanted = wanted.min(rules.room);
         let roots = match &rules.masking {
@@ -136,13 +136,13 @@ impl Drafting {
         }
     }
 
-    /// What the drafter reads next; empty where the draft is finished.
+    /// Tokens that the drafter reads next; empty if the draft is finished.
     pub(crate) fn input(&self) -> &[DraftId] {
         &self.input
     }
 
-    /// Takes in the last row of the logits of [`input`](Self::input), with the drafter's state behind
-    /// it, and draws the next token.
+    /// Draws the next token, given the last row of logits of [`input`](Self::input), the drafter's
+    /// state, and true if the drafter abstains.
     pub(crate) fn take(
         &mut self,
         (row, state, abstains): (&[f32], &[f32], bool),
@@ -170,9 +170,9 @@ impl Drafting {
         Ok(())
     }
 
-    /// Takes in the most probable token of all, without logits or state; false, and nothing is taken
-    /// in, where the draft may not go on with it. At temperature 0, without a repetition penalty, and
-    /// for a policy that reads neither.
+    /// Adds the most probable token of all, without logits or state. Returns false, and changes
+    /// nothing, if the mask does not allow it. It applies only at temperature 0, without a
+    /// repetition penalty, and with a policy that reads neither logits nor state.
     pub(crate) fn take_best(
         &mut self,
         best: u32,
@@ -206,7 +206,7 @@ impl Drafting {
         }
     }
 
-    /// Goes on behind a token that the walk has read.
+    /// Adds a token that the walk has read.
     fn push(
         &mut self,
         (token, law): (DraftId, Option<DraftLaw>),
@@ -224,7 +224,8 @@ impl Drafting {
         drafted.ids.push(token);
         drafted.laws.extend(law);
         self.enough |= drafted.ids.len() >= self.wanted;
-        // A stop token is shown to the policy as well, though there is nothing to decide behind it.
+        // A stop token is shown to the policy as well, although there is nothing to decide after
+        // it.
         self.enough |= policy.stop_after(&DraftStep {
             position: drafted.ids.len() - 1,
             token,
@@ -240,7 +241,7 @@ impl Drafting {
         self.walk = step.walk;
     }
 
-    /// The draft, and how many tokens of context and draft the drafter was fed.
+    /// The draft, and the number of tokens of context and draft that the drafter was fed.
     pub(crate) fn end(self) -> (Draft, usize) {
         (self.drafted, self.fed)
     }
@@ -273,7 +274,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Samples the next token from the masked row and moves on behind it.
+    /// Samples the next token from the masked row and advances the walk.
     fn sample(
         &mut self,
         row: &[f32],
@@ -287,10 +288,10 @@ impl Stepper<'_> {
         Ok((token, law))
     }
 
-    /// Moves on behind a token of the mask.
+    /// Advances the walk by a token of the mask.
     fn advance(&mut self, token: DraftId) {
         if let Masking::Translatable(lexicon) = &self.rules.masking {
-            // The mask admits only tokens the walk can read.
+            // The mask contains only tokens that the walk can read.
             self.walk = self.walk.advance(lexicon, token).unwrap_or_default();
         }
     }
@@ -302,7 +303,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Whether a cached n-gram has begun that could still be completed.
+    /// True if a cached n-gram has begun that could still be completed.
     fn open(&self) -> bool {
         match &self.rules.masking {
             Masking::Translatable(lexicon) => self.walk.open(lexicon),
@@ -310,7 +311,7 @@ impl Stepper<'_> {
         }
     }
 
-    /// Nothing sensible follows the end of a turn.
+    /// True if the draft ends with this token, because nothing sensible follows a stop token.
     fn ends(&self, token: DraftId) -> bool {
         let target = self.rules.direct.target_of(token);
         target.is_some_and(|target| self.rules.stop.contains(&target))
@@ -324,8 +325,8 @@ fn choose(
     dice: &mut dyn Chance,
 ) -> Result<(usize, Option<DraftLaw>), LawError> {
     if sampling.is_greedy() {
-        // Mostly the best of all tokens is in the mask, and then it is the best of the mask: one pass
-        // over the row instead of three.
+        // Usually the best of all tokens is in the mask and therefore the best of the mask: one
+        // pass over the row instead of three.
         let best = argmax(row).ok();
         let best = best.filter(|&column| mask.contains(column as u32));
         let best = best.map_or_else(|| masked_argmax(row, mask.ids()), Ok);

@@ -1,4 +1,4 @@
-//! Everything that can go wrong in the loop, with the round in which it did.
+//! Errors of the loop, with the round in which they occur.
 
 use thiserror::Error;
 use vocab_align::{AlignError, DraftId, TargetId};
@@ -24,7 +24,7 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// A probability law that cannot be.
+/// An impossible probability distribution.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LawError {
@@ -39,15 +39,15 @@ pub enum LawError {
     /// No token has positive probability.
     #[error("no token of {candidates} candidates has positive probability")]
     NoMass {
-        /// How many tokens were allowed.
+        /// Number of tokens that were allowed.
         candidates: usize,
     },
-    /// The drafter is said to have sampled a token its own law rules out.
+    /// The drafter is said to have sampled a token that its own distribution excludes.
     #[error("draft token {token} was drafted with probability {probability}")]
     DraftProbability {
         /// The drafted token.
         token: DraftId,
-        /// Its probability: not in `(0, 1]`.
+        /// Its probability, which is not in `(0, 1]`.
         probability: f64,
     },
     /// Eq. 2 gave the first sub-token of a merged n-gram a negative probability.
@@ -58,7 +58,7 @@ pub enum LawError {
         /// q(d_1) minus the n-gram's product.
         mass: f64,
     },
-    /// A proposal was rejected although nothing of the target's law exceeds the proposal's.
+    /// A proposal was rejected although the target's distribution exceeds the proposal's nowhere.
     #[error(
         "token {token} was rejected with p = {target} < q' = {proposal}, but the residual is empty"
     )]
@@ -73,47 +73,47 @@ pub enum LawError {
     /// A token id does not fit the logits row.
     #[error("token {token} does not exist in a vocabulary of {vocab}")]
     OutOfVocabulary {
-        /// Raw token id.
+        /// Raw id of the token.
         token: u32,
-        /// Width of the logits row.
+        /// Width of the row of logits.
         vocab: usize,
     },
-    /// A forward returned another number of logits than positions times vocabulary.
+    /// A forward returned a number of logits other than positions times vocabulary.
     #[error("{found} logits instead of {positions} rows of {vocab}")]
     RowShape {
-        /// Values returned.
+        /// Number of values returned.
         found: usize,
-        /// Positions asked for.
+        /// Number of positions asked for.
         positions: usize,
         /// Width of a row.
         vocab: usize,
     },
 }
 
-/// Failure of a prompt or a round.
+/// Failure of a prompt or of a round.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// A prompt needs at least one token on both sides, from which the first round starts.
+    /// The prompt is empty on one side; the first round needs at least one token on both.
     #[error("the prompt has no {0} token")]
     EmptyPrompt(Role),
     /// The prompt does not fit the model's KV cache.
     #[error("the prompt has {tokens} {role} tokens, the {role} holds {max_len}")]
     PromptTooLong {
-        /// Which model.
+        /// The model.
         role: Role,
-        /// Tokens of the prompt.
+        /// Number of tokens of the prompt.
         tokens: usize,
         /// Capacity of the KV cache.
         max_len: usize,
     },
-    /// A round was asked of a session that has not started or has already ended.
+    /// A round was asked for without a response in progress.
     #[error("the session has no running response")]
     NotRunning,
     /// A model failed while the prompt was read.
     #[error("{role} failed in prefill")]
     Prefill {
-        /// Which model.
+        /// The model.
         role: Role,
         /// Its error.
         #[source]
@@ -124,20 +124,20 @@ pub enum SpecError {
     Model {
         /// Round of this response, from 0.
         round: usize,
-        /// Which model.
+        /// The model.
         role: Role,
         /// Its error.
         #[source]
         source: ModelError,
     },
-    /// An impossible probability.
+    /// A probability is impossible.
     #[error("round {round}: {role} law: {source}")]
     Law {
         /// Round of this response, from 0.
         round: usize,
-        /// Whose law.
+        /// The model whose distribution it is.
         role: Role,
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         source: LawError,
     },
@@ -150,16 +150,16 @@ pub enum SpecError {
         #[source]
         source: AlignError,
     },
-    /// A model's KV cache is not as long as the tokens it was fed.
+    /// The length of a model's KV cache is not the number of tokens that it was fed.
     #[error("round {round}: {role} cache holds {found} tokens, expected {expected}")]
     CacheDrift {
         /// Round of this response, from 0.
         round: usize,
-        /// Which model.
+        /// The model.
         role: Role,
-        /// Length reported by the model.
+        /// Length that the model reports.
         found: usize,
-        /// Length the session counted.
+        /// Length that the session expects.
         expected: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! Errors inside a round, before they know which round it is.
+//! Errors inside a round, before the number of the round is added.
 
 use vocab_align::AlignError;
 
@@ -18,7 +18,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Names the round.
+    /// Adds the number of the round.
     pub(crate) fn at(self, round: usize) -> SpecError {
         match self {
             Self::Model(role, source) => SpecError::Model {

@@ -1,40 +1,40 @@
-//! Text that was there before: what a draft can begin with at no cost.
+//! Earlier text, from which a draft can be copied at no cost.
 
 use std::collections::HashMap;
 
 use vocab_align::{TargetId, TokenId};
 
-/// Longest run of tokens that is looked for; a longer match is measured, up to [`MEASURED`].
+/// Longest run of tokens that is looked up. The length of a match is measured up to [`MEASURED`].
 const LONGEST: usize = 4;
-/// Longest match that is told from longer ones.
+/// Largest measured length of a match.
 const MEASURED: usize = 16;
-/// Tokens of earlier answers that are kept by default.
+/// Default number of tokens of earlier answers to keep.
 const KEPT: usize = 1 << 16;
-/// Between texts: no token.
+/// Marks the boundary of two texts; it is not a token.
 const SEAM: u32 = u32::MAX;
 
 /// The prompt, the response so far and earlier answers of the stream, in target tokens, indexed by
 /// their last few tokens.
 ///
 /// The continuation of the longest suffix that occurred before, at its latest occurrence, can be
-/// proposed without a drafter (prompt lookup), in any vocabulary: it is in target tokens already.
-/// It is a function of the text so far, so as a proposal it has probability 1.
+/// proposed without a drafter (prompt lookup), with any drafter's vocabulary, because it is in
+/// target tokens. It is a function of the text so far, so as a proposal it has probability 1.
 #[derive(Clone, Debug)]
 pub struct History {
     tokens: Vec<u32>,
-    /// Where the token behind the latest occurrence of a run stands, by length and hash of the run.
+    /// Index of the token after the latest occurrence of a run, by length and hash of the run.
     index: HashMap<(u8, u64), u32>,
-    /// Where the present prompt starts.
+    /// Start of the present prompt.
     present: usize,
     kept: usize,
 }
 
-/// A text found to go on like the present one.
+/// Earlier text that continues a match with the end of the present text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// How many of the last tokens agree, at least 1; at most 16 are counted.
+    /// Number of last tokens that agree, at least 1; at most 16 are counted.
     pub matched: usize,
-    /// What followed them.
+    /// Tokens that followed them.
     pub tokens: Vec<TargetId>,
 }
 
@@ -45,8 +45,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Remembers at least the last `kept` tokens of earlier prompts and answers, and at most twice
-    /// as many. With 0, prompt and response alone.
+    /// A history that keeps at least the last `kept` tokens of earlier prompts and answers, and at
+    /// most twice as many. With 0 it keeps only the present prompt and response.
     pub fn new(kept: usize) -> Self {
         Self {
             tokens: Vec::new(),
@@ -56,19 +56,19 @@ impl History {
         }
     }
 
-    /// The tokens remembered, to write down; what separates texts is no token.
+    /// The stored tokens, for saving, including markers between texts.
     pub fn raw(&self) -> &[u32] {
         &self.tokens
     }
 
-    /// From [`raw`](Self::raw).
+    /// A history from its [`raw`](Self::raw) tokens.
     pub fn from_raw(tokens: &[u32], kept: usize) -> Self {
         let mut history = Self::new(kept);
         tokens.iter().for_each(|token| history.append(*token));
         history
     }
 
-    /// Begins a new text behind all others.
+    /// Begins a new text after all others.
     pub fn start(&mut self, prompt: &[TargetId]) {
         if self.tokens.len() > 2 * self.kept {
             let first = self.tokens.len() - self.kept;
@@ -89,18 +89,19 @@ impl History {
         tokens.iter().for_each(|token| self.append(token.get()));
     }
 
-    /// Tokens remembered.
+    /// Number of tokens stored.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether there is nothing.
+    /// True if nothing is stored.
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
     }
 
-    /// What followed the longest suffix of the text where it last occurred, at most `most` tokens,
-    /// none beyond its own text. Where the occurrence overlaps the end, it is copied on.
+    /// Continuation of the longest suffix of the text at its latest earlier occurrence: at most
+    /// `most` tokens, and none beyond its own text. If the occurrence overlaps the end, the copied
+    /// tokens are copied on.
     pub fn find(&self, most: usize) -> Option<Found> {
         let source = (1..=LONGEST)
             .rev()
@@ -125,7 +126,7 @@ impl History {
         })
     }
 
-    /// Where the token behind the latest earlier occurrence of the last `length` tokens stands.
+    /// Index of the token after the latest earlier occurrence of the last `length` tokens.
     fn occurrence(&self, length: usize) -> Option<usize> {
         let run = self.last(length)?;
         let at = *self.index.get(&key(run))? as usize;
@@ -147,7 +148,7 @@ impl History {
     }
 
     fn append(&mut self, token: u32) {
-        // The runs that end before the token have a continuation now.
+        // The runs that end before this token now have a continuation.
         let end = self.tokens.len();
         if token != SEAM {
             for length in 1..=LONGEST.min(end) {
@@ -162,7 +163,7 @@ impl History {
     }
 }
 
-/// Length and FNV-1a hash of a run; occurrences are compared before they are used.
+/// Length and FNV-1a hash of a run. Occurrences are compared before they are used.
 fn key(run: &[u32]) -> (u8, u64) {
     let hash = run.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, token| {
         (hash ^ u64::from(*token)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_longest_suffix_wins_then_its_latest_occurrence() {
-        // "1 2" occurs twice, "5 1 2" once: what followed that one counts.
+        // "1 2" occurs twice, "5 1 2" once: the continuation of the longer one counts.
         let text = [5, 1, 2, 7, 3, 1, 2, 8, 5, 1, 2];
         assert_eq!(found(&[&text], 2), Some((3, vec![7, 3])));
         assert_eq!(
@@ -212,7 +213,7 @@ mod tests {
     #[test]
     fn earlier_texts_are_searched_and_end_where_they_end() {
         assert_eq!(found(&[&[1, 2, 3, 4], &[9, 2]], 8), Some((1, vec![3, 4])));
-        // The end of a text is followed by nothing, and no match reaches across.
+        // The end of a text has no continuation, and no match reaches across it.
         assert_eq!(found(&[&[1, 2], &[3, 2]], 8), None);
         assert_eq!(found(&[&[1, 2, 3], &[2]], 8), Some((1, vec![3])));
     }
@@ -231,7 +232,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a search through the whole text.
+        /// Compares the index with a search through the whole text.
         #[test]
         fn agrees_with_a_search(raw in prop::collection::vec(0u32..4, 1..60), most in 1usize..9) {
             let search = (1..=LONGEST.min(raw.len() - 1)).rev().find_map(|length| {

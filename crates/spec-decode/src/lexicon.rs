@@ -1,11 +1,12 @@
-//! What a draft can be translated to: direct tokens and cached n-grams as one trie.
+//! Lexicon of a draft's translations: direct tokens and cached n-grams as one trie.
 
 use ngram_cache::{NgramCache, NodeId};
 use vocab_align::{Alignment, DraftId, TargetId, TokenId};
 
 /// The canonical direct mapping t <-> d, dense in both directions.
 ///
-/// One-to-one, so that every target token gets its proposal mass from exactly one draft token.
+/// It is one-to-one, so that every target token gets its proposal mass from exactly one draft
+/// token.
 #[derive(Clone, Debug, Default)]
 pub struct DirectMap {
     pairs: Vec<(DraftId, TargetId)>,
@@ -14,13 +15,13 @@ pub struct DirectMap {
 }
 
 impl DirectMap {
-    /// The canonical pairs of an alignment that both models have rows for.
+    /// The canonical pairs of an alignment, as far as both models have rows for them.
     pub fn new(alignment: &Alignment, draft_vocab: usize, target_vocab: usize) -> Self {
         Self::from_pairs(alignment.pairs(), draft_vocab, target_vocab)
     }
 
-    /// From one-to-one pairs, sorted by draft id; pairs outside the vocabularies are left out, and
-    /// of several pairs for one token the first counts.
+    /// A mapping from one-to-one pairs, sorted by draft id. Pairs outside the vocabularies are
+    /// dropped, and of several pairs for one token the first counts.
     pub fn from_pairs(
         pairs: &[(DraftId, TargetId)],
         draft_vocab: usize,
@@ -63,8 +64,8 @@ impl DirectMap {
     }
 }
 
-/// Merges ascending `more` into ascending `ids`. There are few of the former: what lies between two of
-/// them moves as a block, from the end.
+/// Merges ascending `more` into ascending `ids`. Since `more` is short, the ids between two of its
+/// entries move as a block, from the end.
 fn merge(ids: &mut Vec<u32>, more: &[u32]) {
     let mut end = ids.len();
     ids.resize(end + more.len(), 0);
@@ -90,12 +91,12 @@ impl Place {
         self.first
     }
 
-    /// Draft tokens on the path, at least 1.
+    /// Number of draft tokens on the path, at least 1.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The path in the n-gram cache; `None` where no n-gram starts like this.
+    /// The node of the path in the n-gram cache; `None` if no n-gram starts like this.
     pub fn node(&self) -> Option<NodeId> {
         self.node
     }
@@ -103,7 +104,7 @@ impl Place {
 
 /// Direct mapping and n-gram cache as one trie over draft tokens.
 ///
-/// A path of one token carries its direct target token, if any; a longer one the target token of
+/// A path of one token has its direct target token, if any; a longer one has the target token of
 /// the cached n-gram, if any. Without a cache this is plain token-level intersection.
 #[derive(Clone, Copy, Debug)]
 pub struct Lexicon<'a> {
@@ -112,7 +113,7 @@ pub struct Lexicon<'a> {
 }
 
 impl<'a> Lexicon<'a> {
-    /// Joins the two; `None` is the lexicon of mode `tli`.
+    /// Joins both. Without a cache it is the lexicon of mode `tli`.
     pub fn new(direct: &'a DirectMap, cache: Option<&'a NgramCache>) -> Self {
         Self { direct, cache }
     }
@@ -127,7 +128,7 @@ impl<'a> Lexicon<'a> {
         self.cache
     }
 
-    /// Raw ids of all draft tokens a translation can start with, ascending.
+    /// Raw ids of all draft tokens with which a translation can start, ascending.
     pub fn root_children(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.direct.pairs.iter().map(|(d, _)| d.get()).collect();
         if let Some(cache) = self.cache {
@@ -153,20 +154,20 @@ impl<'a> Lexicon<'a> {
         })
     }
 
-    /// The path one token longer.
+    /// The path extended by one token.
     pub fn step(&self, place: Place, draft: DraftId) -> Option<Place> {
         let node = self.cache?.child(place.node?, draft)?;
         Some(place.below(node))
     }
 
-    /// The path of several tokens; `None` for none and where no entry starts like this.
+    /// The path of several tokens; `None` if there are none, or if no entry starts like this.
     pub fn read(&self, drafts: &[DraftId]) -> Option<Place> {
         let (&first, rest) = drafts.split_first()?;
         rest.iter()
             .try_fold(self.enter(first)?, |place, &draft| self.step(place, draft))
     }
 
-    /// The target token a path stands for.
+    /// The target token that a path stands for.
     pub fn token(&self, place: Place) -> Option<TargetId> {
         if place.depth == 1 {
             return self.direct.target_of(place.first);
@@ -174,7 +175,7 @@ impl<'a> Lexicon<'a> {
         self.cache?.token(place.node?)
     }
 
-    /// All one token longer paths, ascending by that token.
+    /// All extensions of a path by one token, ascending by that token.
     pub fn children(&self, place: Place) -> impl Iterator<Item = (DraftId, Place)> + use<'a> {
         let pair = self.cache.zip(place.node);
         pair.into_iter()

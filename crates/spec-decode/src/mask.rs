@@ -1,24 +1,24 @@
-//! Masked drafting: which draft tokens keep the draft translatable.
+//! Masked drafting: the draft tokens that keep the draft translatable.
 //!
 //! A [`Walk`] reads the drafted tokens as the greedy longest-match translation will. Its pending
-//! path may still grow into an n-gram; should it not, the longest token-bearing prefix is cut off
-//! and the rest is read again from the root. The mask is every token for which one of these
-//! readings goes on, so no drafted token is ever untranslatable in the middle of a draft; at worst
-//! the last few form a path that no n-gram has completed yet.
+//! path may still grow into an n-gram. If it does not, the longest prefix with a token is cut off
+//! and the rest is read again from the root. The mask contains every token with which one of these
+//! readings continues. No token in the middle of a draft is therefore untranslatable; at worst the
+//! last few form a path that no n-gram has completed yet.
 
 use vocab_align::{DraftId, TokenId};
 
 use crate::lexicon::{Lexicon, Place};
 
-/// Drafted tokens whose translation is still open.
+/// Drafted tokens whose translation is not decided yet.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
-    /// The pending path, every prefix of it: `path[i]` has depth `i + 1`.
+    /// Every prefix of the pending path: `path[i]` has depth `i + 1`.
     path: Vec<(DraftId, Place)>,
 }
 
 impl Walk {
-    /// Reads one more drafted token; `None` where that makes the draft untranslatable.
+    /// The walk after one more drafted token; `None` if that makes the draft untranslatable.
     pub fn advance(&self, lexicon: &Lexicon<'_>, draft: DraftId) -> Option<Self> {
         let next = match self.path.last() {
             None => lexicon.enter(draft),
@@ -34,8 +34,8 @@ impl Walk {
         }
     }
 
-    /// The reading in which the pending path does not grow: cuts its longest token-bearing prefix
-    /// and reads the rest from the root. `None` at the root and where the rest cannot be read.
+    /// The reading in which the pending path does not grow: cuts its longest prefix with a token
+    /// and reads the rest from the root. `None` at the root, and if the rest cannot be read.
     fn fall_back(&self, lexicon: &Lexicon<'_>) -> Option<Self> {
         let cut = self.longest_token(lexicon)?;
         self.path[cut..]
@@ -50,7 +50,7 @@ impl Walk {
         self.path.iter().rposition(carries).map(|last| last + 1)
     }
 
-    /// Draft tokens at the end that no translation covers if the draft stops here.
+    /// Number of draft tokens at the end that no translation covers if the draft stops here.
     pub fn dangling(&self, lexicon: &Lexicon<'_>) -> usize {
         let mut rest: Vec<DraftId> = self.path.iter().map(|&(draft, _)| draft).collect();
         while !rest.is_empty() {
@@ -63,13 +63,13 @@ impl Walk {
         0
     }
 
-    /// Whether further tokens could still complete an n-gram that has begun.
+    /// True if further tokens could still complete an n-gram that has begun.
     pub fn open(&self, lexicon: &Lexicon<'_>) -> bool {
         let last = self.path.last();
         last.is_some_and(|&(_, place)| lexicon.children(place).next().is_some())
     }
 
-    /// The longest path from the root that `drafts` starts with.
+    /// The longest path from the root with which `drafts` starts.
     fn read(lexicon: &Lexicon<'_>, drafts: &[DraftId]) -> Self {
         let mut path: Vec<(DraftId, Place)> = Vec::new();
         for &draft in drafts {
@@ -85,7 +85,7 @@ impl Walk {
         Self { path }
     }
 
-    /// Every token [`advance`](Self::advance) can read. `roots` is the lexicon's
+    /// Every token that [`advance`](Self::advance) can read. `roots` are the lexicon's
     /// [`root_children`](Lexicon::root_children).
     pub fn mask<'a>(&self, lexicon: &Lexicon<'_>, roots: &'a [u32]) -> Mask<'a> {
         let mut extra = Vec::new();
@@ -105,9 +105,9 @@ impl Walk {
 /// The draft tokens that may come next, as raw ids without repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask<'a> {
-    /// All tokens a translation can start with, or none of them; ascending.
+    /// All tokens with which a translation can start, or none of them; ascending.
     roots: &'a [u32],
-    /// Tokens that only go on with an n-gram; ascending.
+    /// Tokens that only continue an n-gram; ascending.
     extra: Vec<u32>,
 }
 
@@ -118,18 +118,18 @@ impl<'a> Mask<'a> {
         Self { roots, extra }
     }
 
-    /// A mask that does not depend on what was drafted.
+    /// A mask that does not depend on the draft so far.
     pub fn fixed(roots: &'a [u32]) -> Self {
         Self::new(roots, Vec::new())
     }
 
-    /// Whether a token may come next.
+    /// True if a token may come next.
     pub fn contains(&self, token: u32) -> bool {
         let within = |ids: &[u32]| ids.binary_search(&token).is_ok();
         within(self.roots) || within(&self.extra)
     }
 
-    /// The raw ids; ascending within each part only.
+    /// The raw ids, ascending only within each of the two parts.
     pub fn ids(&self) -> impl Iterator<Item = u32> + Clone {
         self.roots.iter().chain(&self.extra).copied()
     }
@@ -178,9 +178,9 @@ mod tests {
         let lexicon = Lexicon::new(&direct, Some(&cache));
         // Direct tokens and the first token of the n-gram 6 2.
         assert_eq!(mask(&lexicon, &[]), [0, 1, 2, 3, 6]);
-        // Behind 0 also its n-grams; 4 only goes on with one.
+        // After 0 also its n-grams; 4 only continues one.
         assert_eq!(mask(&lexicon, &[0]), [0, 1, 2, 3, 4, 6]);
-        // 0 4 must become 0 4 5: read as 0 and 4 the 4 means nothing.
+        // 0 4 must become 0 4 5: read as 0 and 4, the 4 has no translation.
         assert_eq!(mask(&lexicon, &[0, 4]), [5]);
         // 6 carries no token: only its child.
         assert_eq!(mask(&lexicon, &[6]), [2]);
@@ -205,7 +205,7 @@ mod tests {
             [dangling(&[0, 4]), dangling(&[6]), dangling(&[6, 2])],
             [1, 1, 2]
         );
-        // 1 2 may become 1 2 6, but both mean something alone.
+        // 1 2 may become 1 2 6, but both have a translation alone.
         assert_eq!(dangling(&[1, 2]), 0);
     }
 
@@ -220,8 +220,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever the mask admits at each step, everything but the dangling end translates, and
-        /// the mask admits exactly what the walk can read.
+        /// With any token of the mask at each step, everything but the dangling end translates, and
+        /// the mask contains exactly the tokens that the walk can read.
         #[test]
         fn masked_drafts_translate(
             ngrams in prop::collection::vec(prop::collection::vec(0u32..8, 2..5), 0..8),

@@ -1,4 +1,4 @@
-//! What is counted, each figure defined once.
+//! Counts of rounds and responses, each figure defined once.
 
 use vocab_align::{DraftId, TargetId};
 
@@ -14,9 +14,9 @@ pub struct Timings {
     pub draft: f64,
     /// Draft to target tokens.
     pub translate: f64,
-    /// The one target forward.
+    /// The target's forward.
     pub target: f64,
-    /// Accept tests and sampling on the host.
+    /// Acceptance tests and sampling on the host.
     pub verify: f64,
     /// Cache rollback, re-tokenisation, n-gram insertion, teacher recording.
     pub commit: f64,
@@ -38,63 +38,63 @@ impl Timings {
     }
 }
 
-/// Everything observable about one round.
+/// Result of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundOutcome {
-    /// Round of the response, from 0.
+    /// Number of the round in the response, from 0.
     pub round: usize,
-    /// The drafted tokens, k of them (plus up to two that complete an n-gram).
+    /// The drafted tokens: k of them, plus up to two that complete an n-gram.
     pub draft: Vec<DraftId>,
     /// Their translation, the m proposed target tokens.
     pub proposals: Vec<Proposal>,
-    /// How many leading proposals the target accepted. Counted before a stop token or the token
-    /// limit cuts the round short.
+    /// Number of leading proposals that the target accepted. It is counted before a stop token or
+    /// the token limit cuts the round short.
     pub accepted: usize,
-    /// Target tokens appended to the response: the accepted ones and one more (free, residual or
-    /// group token), cut behind a stop token (which is kept) and at the token limit.
+    /// Target tokens appended to the response: the accepted ones and one more (bonus, residual or
+    /// group token), cut after a stop token (which is kept) and at the token limit.
     pub emitted: Vec<TargetId>,
-    /// Where the token behind the accepted ones came from.
+    /// Origin of the token after the accepted ones.
     pub origin: Origin,
-    /// p and q' of the judged proposals: the accepted and the rejected one; all m where the
-    /// session is asked for unjudged scores too.
+    /// p and q' of the verified proposals, which are the accepted ones and the rejected one; of all
+    /// m if the session scores unverified ones too.
     pub scores: Vec<Score>,
-    /// Bytes of text among the emitted tokens; special tokens have none.
+    /// Number of bytes of text of the emitted tokens; special tokens have none.
     pub emitted_bytes: usize,
-    /// N-grams new to the cache.
+    /// Number of n-grams that were new to the cache.
     pub inserted: usize,
     /// Seconds.
     pub timings: Timings,
 }
 
 impl RoundOutcome {
-    /// m, the proposed target tokens.
+    /// m, the number of proposed target tokens.
     pub fn proposed(&self) -> usize {
         self.proposals.len()
     }
 
-    /// Proposals that were merged n-grams.
+    /// Number of proposals that were merged n-grams.
     pub fn ngrams_proposed(&self) -> usize {
         count_ngrams(&self.proposals)
     }
 
-    /// Proposals that were looked up; they come first.
+    /// Number of proposals that were looked up. They come first.
     pub fn looked_up(&self) -> usize {
         let copied = |p: &&Proposal| is_looked_up(p);
         self.proposals.iter().take_while(copied).count()
     }
 
-    /// N-gram hits: accepted proposals that were merged n-grams.
+    /// Number of n-gram hits: accepted proposals that were merged n-grams.
     pub fn ngrams_accepted(&self) -> usize {
         count_ngrams(&self.proposals[..self.accepted.min(self.proposals.len())])
     }
 
-    /// Accepted over proposed; `None` in a round that proposed nothing.
+    /// Accepted over proposed tokens; `None` if nothing was proposed.
     pub fn acceptance(&self) -> Option<f64> {
         let proposed = self.proposed();
         (proposed > 0).then(|| self.accepted as f64 / proposed as f64)
     }
 
-    /// Mean chance of acceptance of the scored proposals; `None` without any.
+    /// Mean acceptance probability of the scored proposals; `None` without any.
     pub fn expected_acceptance(&self) -> Option<f64> {
         let sum: f64 = self.scores.iter().map(|score| score.acceptance()).sum();
         (!self.scores.is_empty()).then(|| sum / self.scores.len() as f64)
@@ -105,28 +105,28 @@ fn count_ngrams(proposals: &[Proposal]) -> usize {
     proposals.iter().filter(|p| p.kind == Kind::Ngram).count()
 }
 
-/// Sums over rounds and the figures of the tables.
+/// Sums over rounds, and the figures of the tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Rounds, each with exactly one target forward.
+    /// Number of rounds, each with exactly one target forward.
     pub rounds: usize,
-    /// Rounds that proposed something.
+    /// Number of rounds with proposals.
     pub proposing_rounds: usize,
-    /// Drafted tokens.
+    /// Number of drafted tokens.
     pub drafted: usize,
-    /// Proposed target tokens.
+    /// Number of proposed target tokens.
     pub proposed: usize,
-    /// Accepted proposals.
+    /// Number of accepted proposals.
     pub accepted: usize,
-    /// Target tokens appended to responses.
+    /// Number of target tokens appended to responses.
     pub emitted: usize,
-    /// Bytes of text appended to responses.
+    /// Number of bytes of text appended to responses.
     pub emitted_bytes: usize,
-    /// Merged n-grams among the proposals.
+    /// Number of merged n-grams among the proposals.
     pub ngrams_proposed: usize,
-    /// Merged n-grams among the accepted proposals.
+    /// Number of merged n-grams among the accepted proposals.
     pub ngrams_accepted: usize,
-    /// N-grams new to the cache.
+    /// Number of n-grams that were new to the cache.
     pub inserted: usize,
     /// Seconds.
     pub timings: Timings,
@@ -168,25 +168,25 @@ impl Totals {
         self.timings.add(&other.timings);
     }
 
-    /// The paper's acceptance rate: accepted / proposed, averaged over the rounds that proposed
-    /// something. The free or residual token counts on neither side. 0 without such rounds.
+    /// Acceptance rate of the paper: accepted / proposed, averaged over the rounds with proposals.
+    /// The bonus or residual token counts on neither side. 0 without such rounds.
     pub fn acceptance_rate(&self) -> f64 {
         ratio(self.acceptance_sum, self.proposing_rounds)
     }
 
-    /// All accepted over all proposed tokens: long drafts weigh more than in
-    /// [`acceptance_rate`](Self::acceptance_rate).
+    /// Pooled acceptance rate: all accepted over all proposed tokens. Long drafts weigh more than
+    /// in [`acceptance_rate`](Self::acceptance_rate).
     pub fn pooled_acceptance_rate(&self) -> f64 {
         ratio(self.accepted as f64, self.proposed)
     }
 
-    /// Emitted target tokens per target forward, the free or residual token included; prefill
-    /// counts on neither side. Plain decoding has 1.
+    /// Block efficiency: emitted target tokens per target forward, including the bonus or residual
+    /// token. Prefill counts on neither side. Plain decoding has 1.
     pub fn block_efficiency(&self) -> f64 {
         ratio(self.emitted as f64, self.rounds)
     }
 
-    /// Bytes of text per target forward: block efficiency that can be compared across target
+    /// Bytes of text per target forward: a block efficiency that is comparable across target
     /// vocabularies, whose tokens differ in length.
     pub fn bytes_per_forward(&self) -> f64 {
         ratio(self.emitted_bytes as f64, self.rounds)

@@ -1,22 +1,22 @@
-//! How long to draft.
+//! Draft length policies: the trait.
 
 use vocab_align::DraftId;
 
 use crate::{Found, RoundOutcome};
 
-/// Most looked-up tokens that are put to a policy.
+/// Largest number of looked-up tokens that are shown to a policy.
 pub const LONGEST_COPY: usize = 32;
 
-/// How a round uses text that was found to go on like the present one.
+/// Use of looked-up text in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyPlan {
-    /// How many of its tokens are proposed, from the first; what there is at most.
+    /// Number of its tokens to propose, from the first; limited by the number found.
     pub copy: usize,
-    /// Whether the drafter goes on behind them.
+    /// True if the drafter continues after them.
     pub draft: bool,
 }
 
-/// What a policy sees after each drafted token.
+/// Information for a policy after each drafted token.
 #[derive(Clone, Copy, Debug)]
 pub struct DraftStep<'a> {
     /// Position in the draft, from 0.
@@ -25,25 +25,25 @@ pub struct DraftStep<'a> {
     pub token: DraftId,
     /// Its probability under the masked drafter law; 1 at temperature 0.
     pub probability: f64,
-    /// The drafter's raw logits it was drawn from, `[V_q]`, unmasked; may be empty for a policy that
-    /// does not [read](DraftPolicy::reads_drafter) them.
+    /// The drafter's raw logits that the token was drawn from, `[V_q]`, unmasked. It may be empty
+    /// for a policy that does not [read](DraftPolicy::reads_drafter) it.
     pub logits: &'a [f32],
-    /// The drafter's final hidden state the logits were computed from
-    /// ([`LanguageModel::state`](crate::LanguageModel::state)); empty where it has none.
+    /// The drafter's final hidden state from which the logits were computed
+    /// ([`LanguageModel::state`](crate::LanguageModel::state)); empty if it has none.
     pub state: &'a [f32],
-    /// Whether the draft ends inside a cached n-gram that its next tokens could still complete.
+    /// True if the draft ends inside a cached n-gram that its next tokens could still complete.
     pub open: bool,
 }
 
-/// Decides the draft length, before and during drafting.
+/// Policy that decides the draft length, before and during drafting.
 ///
-/// Decisions may depend on the tokens drafted so far and on the drafter's state behind them, never
-/// on tokens still to come or on the target's draws of this round: verification stays exact. What
-/// has been drawn is always put to the target, for to withdraw a token because of what it is would
-/// change the law of the output.
+/// Decisions may depend on the tokens drafted so far and on the drafter's state after them, but
+/// never on later tokens or on the target's draws of this round. Verification then stays exact. A
+/// drawn token is always proposed: to withdraw a token because of its value would change the
+/// distribution of the output.
 pub trait DraftPolicy {
-    /// How to use text that was looked up, asked where there is some, before
-    /// [`next_len`](Self::next_len). All of it instead of a draft, if not told otherwise.
+    /// Plan for looked-up text. It is called if some was found, before
+    /// [`next_len`](Self::next_len). By default all of it replaces the draft.
     fn plan_copy(&mut self, found: &Found) -> CopyPlan {
         CopyPlan {
             copy: found.tokens.len(),
@@ -51,23 +51,23 @@ pub trait DraftPolicy {
         }
     }
 
-    /// Most tokens to draft in the coming round (the paper's k); 0 drafts nothing. Asked in every
-    /// round in which the drafter may draft.
+    /// Largest number of tokens to draft in the coming round (the paper's k); 0 drafts nothing. It
+    /// is called in every round in which the drafter may draft.
     fn next_len(&mut self) -> usize;
 
-    /// Whether [`stop_after`](Self::stop_after) looks at logits or state. Where it does not, a drafter
-    /// on a device need not bring them to the host, and steps may come without them.
+    /// True if [`stop_after`](Self::stop_after) reads logits or state. Otherwise a drafter on a
+    /// device need not copy them to the host, and steps may come without them.
     fn reads_drafter(&self) -> bool {
         true
     }
 
-    /// True to stop drafting behind this token.
+    /// True to stop drafting after this token.
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
         let _ = step;
         false
     }
 
-    /// Told about every finished round.
+    /// Called with the result of every finished round.
     fn observe(&mut self, outcome: &RoundOutcome) {
         let _ = outcome;
     }

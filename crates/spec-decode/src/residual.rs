@@ -1,4 +1,5 @@
-//! The proposal's law in target space (Eq. 2) and the residual distribution after a rejection.
+//! The distribution of a proposal over target tokens (Eq. 2), and the residual distribution after a
+//! rejection.
 
 use ngram_cache::Kind;
 use vocab_align::{TargetId, TokenId};
@@ -8,22 +9,22 @@ use crate::error::LawError;
 use crate::lexicon::DirectMap;
 use crate::translate::Proposal;
 
-/// How far rounding alone can push a sum of `vocab` f64 probabilities off, with a factor for the
-/// rounding of the softmax itself.
+/// Largest rounding error of a sum of `vocab` f64 probabilities, with a factor for the rounding of
+/// the softmax itself.
 ///
 /// A softmax entry carries a relative error of a few ulps, a sum over the vocabulary at most one
-/// ulp per term; so two laws that are equal in exact arithmetic differ by less than this.
+/// ulp per term; so two distributions that are equal in exact arithmetic differ by less than this.
 pub fn rounding_tolerance(vocab: usize) -> f64 {
     8.0 * f64::EPSILON * vocab.max(1) as f64
 }
 
-/// q' of Eq. 2 at one proposal: the drafter's law at the first token of its span, pushed forward
-/// to target tokens.
+/// q' of Eq. 2 at one proposal: the drafter's distribution at the first token of its span, pushed
+/// forward to target tokens.
 ///
-/// Every canonical direct token keeps q. Where the proposal is a merged n-gram its target token
-/// gets the product of q over the n-gram (on top of its own direct mass, where it has any), and
-/// the direct token of its first sub-token loses as much. Draft tokens that are no direct token
-/// have no image, so q' may sum to less than 1.
+/// Every canonical direct token keeps q. If the proposal is a merged n-gram, its target token gets
+/// the product of q over the n-gram (in addition to its own direct mass, if any), and the direct
+/// token of its first sub-token loses as much. Draft tokens without a direct token have no image,
+/// so q' may sum to less than 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Pushforward<'a> {
     direct: &'a DirectMap,
@@ -39,13 +40,13 @@ struct Merged {
 }
 
 impl<'a> Pushforward<'a> {
-    /// The law at `proposal`.
+    /// The distribution q' at `proposal`.
     ///
     /// # Errors
-    /// [`LawError::DraftProbability`] where a token of the span was drafted with an impossible
-    /// probability, [`LawError::NegativeProposal`] where Eq. 2 leaves the first sub-token less
-    /// than nothing (the product of probabilities at most 1 cannot exceed its first factor, in
-    /// floating point either, so this needs no tolerance).
+    /// [`LawError::DraftProbability`] if a token of the span was drafted with an impossible
+    /// probability; [`LawError::NegativeProposal`] if Eq. 2 leaves the first sub-token a negative
+    /// probability. The product of probabilities of at most 1 cannot exceed its first factor, not
+    /// even in floating point, so this needs no tolerance.
     pub fn new(
         draft: &'a Draft,
         proposal: &Proposal,
@@ -92,7 +93,7 @@ impl<'a> Pushforward<'a> {
         mass
     }
 
-    /// Turns the target's law p into the unnormalised residual max(0, p - q').
+    /// Replaces the target's distribution p by the unnormalised residual max(0, p - q').
     pub fn subtract_from(&self, law: &mut [f64]) {
         for &(draft, target) in self.direct.pairs() {
             let adjusted = self
@@ -117,7 +118,7 @@ fn lower(law: &mut [f64], target: TargetId, mass: f64) {
     }
 }
 
-/// Eq. 1: the probability of drafting the tokens a proposal stands for; 1 at temperature 0.
+/// Eq. 1: the probability of drafting the tokens that a proposal stands for; 1 at temperature 0.
 pub(crate) fn path_probability(draft: &Draft, proposal: &Proposal) -> Result<f64, LawError> {
     proposal.span.clone().try_fold(
         1.0,
@@ -125,8 +126,8 @@ pub(crate) fn path_probability(draft: &Draft, proposal: &Proposal) -> Result<f64
     )
 }
 
-/// Decides what an empty residual means: `Ok` where rejection was a matter of rounding (p and q'
-/// are then equal within the tolerance, and p itself may stand for the residual).
+/// Decides the meaning of an empty residual. `Ok` if the rejection is within rounding: p and q' are
+/// then equal within the tolerance, and p itself may replace the residual.
 pub(crate) fn check_empty_residual(
     token: TargetId,
     target: f64,
@@ -198,7 +199,7 @@ mod tests {
         let mut residual = vec![0.2; 5];
         proposed.subtract_from(&mut residual);
         close(&residual, &[0.1, 0.0, 0.0, 0.2, 0.2]);
-        // The n-gram of a token that starts with that token's own direct one changes nothing.
+        // If the n-gram's target token is the direct token of its first sub-token, nothing changes.
         let same = Pushforward::new(&draft, &merged(0), &direct).unwrap();
         assert!((same.probability(TargetId(0)) - 0.5).abs() < 1e-15);
         let mut residual = vec![0.6; 5];

@@ -1,24 +1,24 @@
-//! The teacher's signal, recorded while it is there anyway.
+//! Recording of the target's logits for distillation.
 
 use vocab_align::TargetId;
 
-/// Receives the target's logits of every emitted token, for distillation without a second target
+/// Receiver of the target's logits of every emitted token, for distillation without a second target
 /// forward.
 pub trait TeacherSink {
-    /// Whether [`record`](Self::record) looks at logits. Where it does not, a target on a device need
-    /// not bring them to the host, and they may come empty.
+    /// True if [`record`](Self::record) reads logits. Otherwise a target on a device need not copy
+    /// them to the host, and they may be empty.
     fn reads(&self) -> bool {
         true
     }
 
     /// Called once per emitted token, in order.
     ///
-    /// `index` counts the tokens of the response from 0, `logits` (`[V_p]`, raw, before any
-    /// temperature) is the row that decided `token`.
+    /// `index` counts the tokens of the response from 0. `logits` (`[V_p]`, raw, before any
+    /// temperature) is the row that determined `token`.
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]);
 }
 
-/// Records nothing.
+/// A sink that records nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoSink;
 

@@ -1,14 +1,14 @@
-//! From drafted tokens to proposed target tokens: Algorithm 1's translation, Eq. 1.
+//! Translation of drafted tokens to proposed target tokens: Algorithm 1's translation, Eq. 1.
 
 use ngram_cache::{Kind, Translated, translate_with};
 use vocab_align::{DraftId, TargetId};
 
 use crate::lexicon::Lexicon;
 
-/// A target token put to the target, and the drafted tokens it stands for.
+/// A proposed target token, and the drafted tokens that it stands for.
 pub type Proposal = Translated;
 
-/// Whether a proposal was looked up: it stands for no drafted token and is proposed with
+/// True if a proposal was looked up: it stands for no drafted token and is proposed with
 /// probability 1.
 pub fn is_looked_up(proposal: &Proposal) -> bool {
     proposal.span.is_empty()
@@ -24,9 +24,10 @@ pub(crate) fn looked_up(tokens: &[TargetId]) -> Vec<Proposal> {
     tokens.iter().map(proposal).collect()
 }
 
-/// Greedy longest match from left to right; ends at the first token that starts nothing.
+/// Translates by greedy longest match from left to right, up to the first token that starts
+/// nothing.
 ///
-/// Spans are adjacent and start at 0. A trailing path without a token of its own is left out.
+/// Spans are adjacent and start at 0. A trailing path without a target token is left out.
 pub fn translate(draft: &[DraftId], lexicon: &Lexicon<'_>) -> Vec<Proposal> {
     let direct = lexicon.direct();
     translate_with(draft, |token| direct.target_of(token), lexicon.cache())

@@ -1,5 +1,5 @@
-//! What the models have read: drafters shorter than the text, turns of a conversation, contexts
-//! in the drafter's own tokens.
+//! Tokens that the models have read: drafters shorter than the text, turns of a conversation,
+//! contexts in the drafter's own tokens.
 
 mod common;
 
@@ -93,8 +93,8 @@ fn a_long_context_is_read_again_only_now_and_then() {
     assert_eq!(done.tokens.len(), 300);
     let drafted: usize = done.rounds.iter().map(|round| round.draft.len()).sum();
     let read: usize = session.drafter().forwards.iter().sum();
-    // 64 positions move by 16: 48 tokens are read again for every 10 or so new ones, not in
-    // every round.
+    // 64 positions move by 16: 48 tokens are read again for every 10 or so new ones, not in every
+    // round.
     assert!(read < drafted + 300 * 48 / 8, "{read} for {drafted}");
     let rebuilt = session
         .drafter()
@@ -106,7 +106,7 @@ fn a_long_context_is_read_again_only_now_and_then() {
     assert!(done.totals.acceptance_rate() > 0.2);
 }
 
-/// Tokens a model was fed since the last time.
+/// Number of tokens that a model was fed since the last call.
 fn fed<I>(model: &FakeModel<I>, before: usize) -> usize {
     model.forwards[before..].iter().sum()
 }
@@ -130,7 +130,7 @@ fn the_next_turn_reads_what_is_new() {
             held.start(prompt, name).expect("starts");
             let read = (fed(held.drafter(), before.0), fed(held.target(), before.1));
             if turn > 0 {
-                // The turn's own letters, and of the answer what the caches did not hold.
+                // The turn's own letters, and the part of the answer that the caches did not hold.
                 assert!(
                     read.0 <= 16 && read.1 <= 11,
                     "{mode}, turn {turn}: {read:?}"
@@ -143,7 +143,7 @@ fn the_next_turn_reads_what_is_new() {
             let mut fresh = session(models.clone(), pair.clone(), config(mode, 0.0, 20));
             let again = fresh.generate(prompt, name, Some(&mut cache), k, &mut NoSink);
             assert_eq!(held.response(), again.expect("generates").tokens);
-            // The next prompt: this one, its answer, ten letters.
+            // The next prompt: this one, its answer, ten more letters.
             let more = letters(10);
             target_ids.extend(held.response());
             target_ids.extend(&more.1);
@@ -172,7 +172,7 @@ fn the_next_turn_reads_what_is_new() {
 proptest! {
     #![proptest_config(cases(300))]
 
-    /// Copied text, whatever comes of it, and answers that others begin with.
+    /// Copied text, accepted or not, and answers that begin like earlier ones.
     #[test]
     fn looking_up_changes_nothing_at_temperature_0(
         seed in any::<u64>(),
@@ -229,7 +229,7 @@ fn a_repeated_answer_is_copied() {
     assert!(second.rounds[0].looked_up() > 20);
 }
 
-/// Notes every token it is shown.
+/// Policy that records every token it is shown.
 #[derive(Default)]
 struct Shown(Vec<DraftId>);
 
@@ -285,7 +285,7 @@ fn text_drafts_are_no_ngrams() {
 
 #[test]
 fn over_one_vocabulary_the_drafter_reads_canonical_tokens() {
-    // The target says a, then b, where its tokenizer would say ab.
+    // The target emits a, then b, although its tokenizer would write ab.
     let (a, b, ab) = (t("a"), t("b"), t("ab"));
     let rows: RowFn<TargetId> = Arc::new(move |ids: &[TargetId]| {
         let mut row = vec![f32::NEG_INFINITY; TARGET.len()];

@@ -1,4 +1,4 @@
-//! The exact output law of a few cases chosen by hand; `law.rs` has the random ones.
+//! The exact output distribution of a few cases chosen by hand; `law.rs` has random ones.
 
 mod common;
 
@@ -12,7 +12,7 @@ use vocab_align::{DraftId, TargetId};
 
 type Law = BTreeMap<Vec<TargetId>, f64>;
 
-/// The law of the next `len` tokens when the target decodes alone, behind `prefix`.
+/// The distribution of the next `len` tokens after `prefix` when the target decodes alone.
 fn extend(
     target: &FakeModel<TargetId>,
     sampling: Sampling,
@@ -36,8 +36,8 @@ fn extend(
     }
 }
 
-/// Largest deviation between the law of `len` tokens after `rounds` rounds (plain decoding where
-/// they fall short) and the target's own.
+/// Largest deviation between the distribution of `len` tokens after `rounds` rounds (continued by
+/// plain decoding) and the target's own.
 fn deviation(
     models: (FakeModel<DraftId>, FakeModel<TargetId>),
     pair: Pair,
@@ -115,7 +115,7 @@ fn the_law_survives_the_seam_between_rounds() {
 
 #[test]
 fn a_long_ngram_that_the_draft_almost_spells_keeps_the_law() {
-    // Whether a, c, e were proposed one by one was settled three tokens later, by the d.
+    // The reading of a, c, e as single proposals was settled three tokens later, by the d.
     let cache = cache_of(&[(&["a", "c", "e", "d"], "abd"), (&["c", "d"], "cd")]);
     let tokens = ["a", "c", "d", "e"];
     let models = small_models(&tokens, &["a", "c", "d", "e", "cd", "abd"]);

@@ -1,4 +1,4 @@
-//! What can go wrong in a round: impossible logits, failing models, bad prompts.
+//! Errors of a round: impossible logits, failing models, bad prompts.
 
 mod common;
 
@@ -11,7 +11,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-/// Rows that are the same everywhere.
+/// The same row at every position.
 fn constant<I: 'static>(row: Vec<f32>) -> RowFn<I> {
     Arc::new(move |_: &[I]| row.clone())
 }

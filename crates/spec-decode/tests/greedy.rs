@@ -11,7 +11,7 @@ use spec_decode::{
     SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
 };
 
-/// Changes its mind in every round and stops in the middle of drafts.
+/// Policy that changes its draft length in every round and stops in the middle of drafts.
 struct Erratic {
     lengths: Vec<usize>,
     rounds: usize,
@@ -83,7 +83,7 @@ proptest! {
         let mut cache = cache(kind);
         let mut policy = Erratic { lengths, rounds: 0 };
         let expected = plain(seed, sampling, max_new_tokens);
-        // Twice: the second response meets whatever the first one taught the cache.
+        // Twice: the second response uses the n-grams that the cache learnt from the first one.
         for prompt in 0..2 {
             let name = StreamName::new(seed, prompt);
             let found = session
@@ -125,7 +125,8 @@ fn a_drafter_that_agrees_is_mostly_accepted_and_ngrams_help() {
 
 #[test]
 fn over_one_vocabulary_the_group_rule_is_ordinary_speculative_sampling() {
-    // Not only the same law: with the same dice the same tokens, because every group is one token.
+    // Not only the same distribution: with the same dice the same tokens, because every group is
+    // one token.
     for seed in 0..200 {
         let run = |mode| {
             let pair = Pair::shared(pair().target);

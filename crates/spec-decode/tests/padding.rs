@@ -29,7 +29,7 @@ fn padded() -> (FakeModel<DraftId>, FakeModel<TargetId>) {
     (draft, FakeModel::new(vocab, target))
 }
 
-/// The target's own law of two tokens.
+/// The target's own distribution of two tokens.
 fn alone(target: &FakeModel<TargetId>) -> BTreeMap<Vec<TargetId>, f64> {
     let softmax = |ids: &[TargetId]| -> Vec<f64> {
         let row = target.row(ids);
@@ -54,7 +54,7 @@ fn alone(target: &FakeModel<TargetId>) -> BTreeMap<Vec<TargetId>, f64> {
     law
 }
 
-/// Every mode emits padding rows with their probability, and goes on behind them.
+/// Every mode emits padding rows with their probability, and continues after them.
 #[test]
 fn padding_rows_are_emitted_with_their_probability() {
     for mode in [VerifyMode::Exact, VerifyMode::Tli] {
@@ -96,7 +96,7 @@ fn padding_rows_are_emitted_with_their_probability() {
     }
 }
 
-/// They are never proposed, add nothing to the drafter's context, and leave n-grams alone.
+/// Padding rows are never proposed, add nothing to the drafter's context, and change no n-grams.
 #[test]
 fn padding_rows_are_never_proposed_and_add_nothing_to_the_context() {
     for mode in VerifyMode::ALL {

@@ -1,4 +1,4 @@
-//! Bookkeeping: KV caches, limits, teacher signal, n-gram learning, determinism.
+//! Bookkeeping of sessions: KV caches, limits, teacher signal, n-gram learning, determinism.
 
 mod common;
 
@@ -70,7 +70,7 @@ proptest! {
             prop_assert_eq!(outcome.scores.len(), m);
             prop_assert!(outcome.scores.iter().all(|s| s.proposal > 0.0 && s.target <= 1.0));
 
-            // The target holds everything but the last token, the drafter a true prefix.
+            // The target's cache holds everything but the last token, the drafter's a true prefix.
             let text = [PROMPT.target, session.response()].concat();
             prop_assert_eq!(session.target().ids(), &text[..text.len() - 1]);
             let context = session.draft_context();
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// Keeps everything.
+/// A sink that keeps everything.
 #[derive(Default)]
 struct Recorder(Vec<(usize, TargetId, Vec<f32>)>);
 
@@ -263,7 +263,7 @@ fn full_contexts_end_cleanly() {
     }
 }
 
-/// Counts what it is told.
+/// A policy that counts its calls.
 struct Watcher(usize);
 
 impl DraftPolicy for Watcher {
@@ -318,8 +318,8 @@ fn plain_sampling_follows_its_own_stream() {
     assert!(first < target.vocab_size());
 }
 
-/// Every n-gram of verified text counts once, an accepted one like the others; a cache that is not
-/// to learn stays as it is, counts included.
+/// Every n-gram of verified text counts once, an accepted one like the others. A cache that is not
+/// to learn stays unchanged, counts included.
 #[test]
 fn an_accepted_n_gram_counts_once_and_a_frozen_cache_not_at_all() {
     let mut hits = 0;
@@ -360,7 +360,7 @@ fn an_accepted_n_gram_counts_once_and_a_frozen_cache_not_at_all() {
     assert!(hits > 50, "{hits}");
 }
 
-/// What the target's tokenizer cuts out of a drafted text comes from no cache.
+/// Tokens that the target's tokenizer finds in a drafted text come from no cache.
 #[test]
 fn slem_has_no_n_gram_hits() {
     for seed in 0..10 {
@@ -375,7 +375,7 @@ fn slem_has_no_n_gram_hits() {
     }
 }
 
-/// Shows what a policy is asked.
+/// A policy that records its arguments.
 #[derive(Default)]
 struct Shown(Vec<DraftId>, Vec<usize>);
 
@@ -402,7 +402,7 @@ fn a_drafted_stop_token_is_shown_to_the_policy() {
     for seed in 0..40 {
         let pair = pair();
         let config = SessionConfig {
-            // A token that is drafted often stands for the end.
+            // A token that is drafted often is a stop token.
             stop: [t("c")].into(),
             ..config(VerifyMode::Tli, 1.0, 20)
         };
@@ -421,7 +421,7 @@ fn a_drafted_stop_token_is_shown_to_the_policy() {
 fn drafts_of_32_tokens_are_judged_in_every_mode() {
     for mode in VerifyMode::ALL {
         for acceptance in Acceptance::ALL {
-            // Both say the same token for ever.
+            // Both models emit the same token for ever.
             let pair = Pair::shared(pair().target);
             let mut row = vec![0.0; TARGET.len()];
             row[t("b").0 as usize] = 1.0;

@@ -1,7 +1,9 @@
-//! Whether samples follow a law: the G-test, and buckets for the outcomes of a language model.
+//! Goodness of fit of samples to a distribution: the G-test, and buckets for the outcomes of a
+//! language model.
 //!
-//! The null law is known here (it is the target's own, computed by teacher forcing), so this is a
-//! one-sample test: no noise of a reference sample, and no bucket depends on the data it judges.
+//! The null distribution is known (it is the target's own, computed by teacher forcing), so this is
+//! a one-sample test. There is no noise of a reference sample, and no bucket depends on the data
+//! that is tested.
 
 mod chi2;
 mod partition;
@@ -11,19 +13,18 @@ use std::fmt;
 pub use chi2::chi2_tail;
 pub use partition::Partition;
 
-/// Expected count below which the chi-square approximation of a bucket is not trusted. Twice the
-/// customary 5.
+/// Least expected count of a bucket for the chi-square approximation. It is twice the customary 5.
 pub const LEAST_EXPECTED: f64 = 10.0;
 
-/// The outcome of a G-test (likelihood ratio test) of counts against a known law.
+/// Result of a G-test (likelihood ratio test) of counts against a known distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GTest {
-    /// G = 2 sum O ln(O / E), chi-square distributed under the null law.
+    /// G = 2 sum O ln(O / E), chi-square distributed under the null distribution.
     pub g: f64,
     /// Degrees of freedom: buckets less one.
     pub degrees: usize,
-    /// Probability of a G at least this large under the null law; 0 where an impossible outcome
-    /// was observed.
+    /// Probability of a G at least this large under the null distribution; 0 if an impossible
+    /// outcome was observed.
     pub p_value: f64,
 }
 
@@ -41,9 +42,9 @@ impl fmt::Display for GTest {
     }
 }
 
-/// Tests `counts` against `law`, bucket by bucket (probabilities that sum to 1).
+/// Tests `counts` against `law`, the probabilities of the buckets, which sum to 1.
 ///
-/// Buckets with an expected count below [`LEAST_EXPECTED`] are pooled into one, which is compared
+/// Buckets with an expected count below [`LEAST_EXPECTED`] are pooled into one, which is tested
 /// like the others, however small it is.
 pub fn g_test(counts: &[u64], law: &[f64]) -> GTest {
     let samples = counts.iter().sum::<u64>() as f64;
@@ -70,8 +71,9 @@ pub fn g_test(counts: &[u64], law: &[f64]) -> GTest {
     }
 }
 
-/// Holm's step-down correction: which of several hypotheses to reject so that any of them is
-/// rejected wrongly with probability at most `alpha`, whatever their dependence.
+/// Holm's step-down correction. It selects the hypotheses to reject so that any of them is rejected
+/// wrongly with probability at most `alpha`, whatever their dependence. Returns true for each
+/// rejected one.
 pub fn holm(p_values: &[f64], alpha: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
     order.sort_by(|&a, &b| p_values[a].total_cmp(&p_values[b]));

@@ -1,4 +1,5 @@
-//! From a logits row to a token: argmax at temperature 0, a processed softmax law above.
+//! Sampling: from a row of logits to a token, by argmax at temperature 0 and from a processed
+//! softmax distribution above.
 
 mod softmax;
 mod truncate;
@@ -17,25 +18,26 @@ pub(crate) use softmax::sum;
 use softmax::{scale, weigh};
 use truncate::truncate;
 
-/// What shapes the law tokens are drawn from, in the order it is applied.
+/// Options that shape the distribution from which tokens are drawn, in the order in which they
+/// apply.
 ///
-/// The *processed* law of a model is: logits, repetition penalty, temperature, top-k, top-p, min-p,
-/// renormalised. It is the target's processed law that exact modes reproduce. The drafter's law is
-/// processed in the same way (over its masked vocabulary and its own context), which keeps it close
-/// to the target's; exactness does not depend on it.
+/// The *processed* distribution of a model is: logits, repetition penalty, temperature, top-k,
+/// top-p, min-p, renormalised. Exact modes reproduce the target's processed distribution. The
+/// drafter's is processed in the same way (over its masked vocabulary and its own context), which
+/// keeps it close to the target's; exactness does not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SamplingOptions {
-    /// Divides the logits: 0 is greedy, else `1e-6..=1e6`.
+    /// Divisor of the logits: 0 is greedy, else `1e-6..=1e6`.
     pub temperature: f64,
-    /// Keeps the k most probable tokens; 0 keeps all.
+    /// Number of most probable tokens to keep; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the most probable tokens until their share of what top-k left reaches this, the token
-    /// that does included: `0 < top_p <= 1`, 1 keeps all.
+    /// Share of the mass left by top-k, `0 < top_p <= 1`. The most probable tokens are kept until
+    /// they reach it, including the one that does; 1 keeps all.
     pub top_p: f64,
-    /// Keeps tokens at least this probable relative to the most probable one: `0..=1`, 0 keeps all.
+    /// Least probability of a kept token relative to the most probable one: `0..=1`; 0 keeps all.
     pub min_p: f64,
-    /// Divides positive and multiplies negative logits of tokens that prompt or response hold:
-    /// `1e-3..=1e3`, 1 changes nothing. It also changes what greedy decoding picks.
+    /// Factor that divides positive and multiplies negative logits of tokens in prompt or response:
+    /// `1e-3..=1e3`; 1 changes nothing. It also changes the choices of greedy decoding.
     pub repetition_penalty: f64,
 }
 
@@ -57,26 +59,26 @@ impl SamplingOptions {
     }
 }
 
-/// A sampling option outside its range.
+/// A sampling option is outside its range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{option} = {value} is outside {range}")]
 pub struct SamplingError {
-    /// Field of [`SamplingOptions`], which is also the key in configurations.
+    /// Name of the field of [`SamplingOptions`], which is also the key in configurations.
     pub option: &'static str,
     /// The value given.
     pub value: f64,
-    /// What is allowed.
+    /// The allowed range.
     pub range: &'static str,
 }
 
-/// How tokens are chosen from logits; drafter and target use the same rule.
+/// Rule for drawing tokens from logits. Drafter and target use the same rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     options: SamplingOptions,
 }
 
 impl Sampling {
-    /// Temperature 0: argmax, the lowest id wins ties, no randomness.
+    /// Temperature 0: argmax, the lowest id among equal ones, no randomness.
     pub const GREEDY: Self = Self {
         options: SamplingOptions {
             temperature: 0.0,
@@ -98,7 +100,7 @@ impl Sampling {
         })
     }
 
-    /// Sampling from a processed law.
+    /// Sampling from a processed distribution.
     ///
     /// # Errors
     /// The first option outside its range; NaN is outside every range.
@@ -150,7 +152,7 @@ impl Sampling {
         self.options.temperature
     }
 
-    /// The same among the `top` most probable tokens only, or fewer; 0 changes nothing.
+    /// The same rule among the `top` most probable tokens only, or fewer; 0 changes nothing.
     #[must_use]
     pub fn among_top(mut self, top: usize) -> Self {
         let kept = &mut self.options.top_k;
@@ -162,8 +164,8 @@ impl Sampling {
         self
     }
 
-    /// The rows with the repetition penalty of their own prefixes, `[positions, vocab]`: `seen` are
-    /// the distinct tokens before the first row, behind which `proposals` follow.
+    /// The rows with the repetition penalty of their own prefixes, `[positions, vocab]`. `seen` are
+    /// the distinct tokens before the first row, and `proposals` follow them.
     pub(crate) fn penalised(
         self,
         mut seen: BTreeSet<TargetId>,
@@ -180,18 +182,19 @@ impl Sampling {
         penalised
     }
 
-    /// True at temperature 0, where decoding takes its own path without any randomness.
+    /// True at temperature 0, where decoding uses no randomness.
     pub fn is_greedy(self) -> bool {
         self.options.temperature == 0.0
     }
 
-    /// True where a law depends on which tokens came before other than through the model.
+    /// True if a distribution depends on earlier tokens other than through the model, by a
+    /// repetition penalty.
     pub fn penalises(self) -> bool {
         self.options.repetition_penalty != 1.0
     }
 
     /// Applies the repetition penalty to a row of logits. `seen` are the distinct tokens of prompt
-    /// and response; ids beyond the row are passed over.
+    /// and response; ids beyond the row are ignored.
     pub fn penalise<I: TokenId>(self, row: &mut [f32], seen: &BTreeSet<I>) {
         if !self.penalises() {
             return;
@@ -210,19 +213,19 @@ impl Sampling {
         }
     }
 
-    /// The processed law of a row that is already penalised, in f64, into `law`.
+    /// Writes the processed distribution of an already penalised row to `law`, in f64.
     ///
-    /// At temperature 0 this is the one-hot law of the argmax.
+    /// At temperature 0 it is one-hot at the argmax.
     ///
     /// # Errors
-    /// [`LawError::Logit`] for NaN or `+inf`, [`LawError::NoMass`] where every logit is `-inf`.
+    /// [`LawError::Logit`] for NaN or `+inf`, [`LawError::NoMass`] if every logit is `-inf`.
     pub fn law(self, logits: &[f32], law: &mut Vec<f64>) -> Result<(), LawError> {
         let best = argmax(logits)?;
         self.law_around(logits, best, law);
         Ok(())
     }
 
-    /// The processed law of logits whose largest is in column `best`.
+    /// The processed distribution of logits whose largest is in column `best`.
     fn law_around(self, logits: &[f32], best: usize, law: &mut Vec<f64>) {
         if self.is_greedy() {
             law.clear();
@@ -236,13 +239,13 @@ impl Sampling {
         if truncate(law, &self.options) {
             total = sum(law);
         }
-        // At low temperatures one token often has all of it.
+        // At low temperatures one token often has all of the mass.
         if total != 1.0 {
             scale(law, 1.0 / total);
         }
     }
 
-    /// Draws one token from a row that is already penalised: its column.
+    /// Draws one token from an already penalised row. Returns its column.
     ///
     /// # Errors
     /// As [`law`](Self::law).
@@ -255,13 +258,12 @@ impl Sampling {
         dice.pick(&law)
     }
 
-    /// The processed law over the columns `support` only, renormalised: `(column, probability)` is
-    /// written to `law[column]`, every other entry of `law` becomes 0. `support` must not repeat a
-    /// column.
+    /// Writes the processed distribution over the columns `support` only, renormalised, to `law`;
+    /// every other entry becomes 0. `support` must not repeat a column.
     ///
     /// # Errors
-    /// As [`law`](Self::law), for the columns of the support, and
-    /// [`LawError::OutOfVocabulary`] where a column does not exist.
+    /// As [`law`](Self::law), for the columns of the support, and [`LawError::OutOfVocabulary`] if
+    /// a column does not exist.
     pub fn masked_law(
         self,
         logits: &[f32],
@@ -305,10 +307,10 @@ fn masked_best(row: &[f32], support: impl IntoIterator<Item = u32>) -> Result<us
     })
 }
 
-/// Column of the largest logit among `support`, the lowest one of several.
+/// Column of the largest logit among `support`; the lowest of equal ones.
 ///
 /// # Errors
-/// As [`argmax`], and [`LawError::OutOfVocabulary`] where a column does not exist.
+/// As [`argmax`], and [`LawError::OutOfVocabulary`] if a column does not exist.
 pub fn masked_argmax(
     logits: &[f32],
     support: impl IntoIterator<Item = u32> + Clone,
@@ -426,7 +428,7 @@ mod tests {
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1);
-                // Few distinct values, so that ties sit at every cut.
+                // Few distinct values, so that every cut has ties.
                 ((state >> 60) + 1) as f64
             })
             .collect();

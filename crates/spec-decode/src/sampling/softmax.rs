@@ -1,23 +1,23 @@
-//! Passes over a whole row of logits, written so that the compiler vectorises them, and compiled for
-//! wider vectors beside the baseline. None of them lets operations fuse, so that every processor
-//! computes the same bits.
+//! Passes over a whole row of logits. They are written so that the compiler vectorises them, and
+//! are compiled for wider vectors beside the baseline. Operations are never fused, so every
+//! processor computes the same bits.
 
 use multiversion::multiversion;
 
 use crate::LawError;
 
-/// Independent partial results of a reduction: a whole number of vector registers of any width,
-/// enough of them to hide the latency of an addition.
+/// Number of independent partial results of a reduction: a whole number of vector registers of any
+/// width, and enough to hide the latency of an addition.
 const LANES: usize = 16;
 
-/// Exponents below this weigh 0. e^-708 is the smallest power that is a normal f64; beside a
-/// largest weight of 1 anything below is lost to rounding in every sum it could take part in.
+/// Exponent below which a weight is 0. e^-708 is the smallest power that is a normal f64. Beside a
+/// largest weight of 1, anything below is lost to rounding in every sum.
 pub(super) const UNDERFLOW: f64 = -708.0;
 
-/// Column of the largest logit, the lowest one of several.
+/// Column of the largest logit; the lowest of equal ones.
 ///
 /// # Errors
-/// [`LawError::Logit`] for NaN or `+inf` anywhere, [`LawError::NoMass`] where all are `-inf`.
+/// [`LawError::Logit`] for NaN or `+inf` anywhere, [`LawError::NoMass`] if all are `-inf`.
 pub fn argmax(logits: &[f32]) -> Result<usize, LawError> {
     let largest = largest(logits)?;
     let column = logits.iter().position(|&logit| logit == largest);
@@ -39,7 +39,7 @@ fn largest(logits: &[f32]) -> Result<f32, LawError> {
     })
 }
 
-/// `None` where a logit is impossible.
+/// The largest logit; `None` if any logit is impossible.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 fn largest_possible(logits: &[f32]) -> Option<f32> {
     let mut most = [f32::NEG_INFINITY; LANES];
@@ -80,7 +80,7 @@ pub(crate) fn sum(values: &[f64]) -> f64 {
 }
 
 /// `law[i] = e^((logits[i] - largest) / temperature)`, at most 1, for logits that are numbers or
-/// `-inf`: nothing overflows. The lengths are equal. Returns the [`sum`].
+/// `-inf`; nothing overflows. The slices must have equal lengths. Returns the [`sum`].
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub(super) fn weigh(logits: &[f32], largest: f32, temperature: f64, law: &mut [f64]) -> f64 {
     let (largest, inverse) = (f64::from(largest), 1.0 / temperature);
@@ -94,7 +94,7 @@ pub(super) fn weigh(logits: &[f32], largest: f32, temperature: f64, law: &mut [f
             masses[lane] = exponent(logits[lane]);
             some |= masses[lane] >= UNDERFLOW;
         }
-        // At low temperatures, and where much is masked, nearly everything weighs nothing.
+        // At low temperatures, and if much is masked, nearly all weights are 0.
         if !some {
             masses.fill(0.0);
             continue;
@@ -110,13 +110,13 @@ pub(super) fn weigh(logits: &[f32], largest: f32, temperature: f64, law: &mut [f
     partial.iter().chain(&*rest).sum()
 }
 
-/// Multiplies by `factor`.
+/// Multiplies all values by `factor`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub(super) fn scale(law: &mut [f64], factor: f64) {
     law.iter_mut().for_each(|mass| *mass *= factor);
 }
 
-/// 1/0!, 1/1!, .. 1/13!. On |r| <= (ln 2) / 2 the first term left out is below 2^-57.
+/// Coefficients 1/0!, 1/1!, .. 1/13!. On |r| <= (ln 2) / 2 the first omitted term is below 2^-57.
 const TAYLOR: [f64; 14] = [
     1.0,
     1.0,
@@ -134,15 +134,16 @@ const TAYLOR: [f64; 14] = [
     1.0 / 6_227_020_800.0,
 ];
 
-/// Adding this rounds a small f64 to an integer, which is then in the low bits of the mantissa.
+/// Adding this number rounds a small f64 to an integer, which is then in the low bits of the
+/// mantissa.
 const TO_INTEGER: f64 = 6_755_399_441_055_744.0;
 
-/// ln 2 in two parts; the first has trailing zeros, so that its product with an exponent is exact.
+/// ln 2 in two parts. The first has trailing zeros, so that its product with an exponent is exact.
 const LN_2_HIGH: f64 = 6.931_471_803_691_238e-1;
 const LN_2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 
-/// e^x for x <= 0, within a few ulps, without branches: libm's is a call that no compiler
-/// vectorises.
+/// e^x for x <= 0, within a few ulps and without branches, because no compiler vectorises a call of
+/// libm.
 #[inline(always)]
 fn exp(x: f64) -> f64 {
     let bounded = if x < UNDERFLOW { UNDERFLOW } else { x };

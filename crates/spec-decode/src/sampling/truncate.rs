@@ -5,10 +5,11 @@ use std::cmp::Ordering;
 use super::SamplingOptions;
 use super::softmax::sum;
 
-/// How many tokens are put in order at first where it is unknown how many will be kept.
+/// Number of tokens that are sorted at first if the number to keep is unknown.
 const FIRST_SORTED: usize = 64;
 
-/// Sets the weight of every token that the options do not keep to 0; false where they keep all.
+/// Sets the weight of every token that the options do not keep to 0. Returns false if they keep
+/// all.
 ///
 /// `law` holds non-negative weights that need not sum to 1. Tokens are ordered by weight, of equal
 /// ones the lower id first, so that the kept set is a function of the weights alone.
@@ -44,10 +45,10 @@ fn by_weight(law: &[f64], a: u32, b: u32) -> Ordering {
     law[b as usize].total_cmp(&law[a as usize]).then(a.cmp(&b))
 }
 
-/// Keeps the shortest prefix whose share of the weight of `order` reaches `share`. Puts no more
-/// of it in order than that takes.
+/// Keeps the shortest prefix whose share of the weight of `order` reaches `share`. Sorts no more of
+/// it than necessary.
 fn keep_mass(law: &[f64], order: &mut Vec<u32>, share: f64) {
-    // In order of ids, so that the total does not depend on how the selection shuffled them.
+    // In order of ids, so that the total does not depend on the order that the selection left.
     order.sort_unstable();
     let masses: Vec<f64> = order.iter().map(|&id| law[id as usize]).collect();
     let wanted = share * sum(&masses);

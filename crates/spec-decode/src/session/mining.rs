@@ -1,4 +1,4 @@
-//! N-grams out of verified text (the last step of Algorithm 1).
+//! Mining of n-grams from verified text (the last step of Algorithm 1).
 
 use ngram_cache::{Insertion, NgramCache, mine};
 use vocab_align::{DraftContext, DraftId, TargetId, align_offsets};
@@ -6,20 +6,21 @@ use vocab_align::{DraftContext, DraftId, TargetId, align_offsets};
 use super::running::Running;
 use super::{CachedGroups, Pair};
 
-/// How far the response has been mined: a byte offset common to both tokenisations.
+/// End of the mined part of the response: a byte offset common to both tokenisations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mined {
-    /// Draft tokens behind the prompt.
+    /// Number of draft tokens after the prompt.
     draft: usize,
-    /// Target tokens of the response.
+    /// Number of target tokens of the response.
     target: usize,
 }
 
 impl Running {
-    /// Inserts the n-grams of text that became final; all that is left once the response has ended.
+    /// Inserts the n-grams of text that has become final; once the response has ended, those of all
+    /// remaining text.
     ///
-    /// Draft tokens inside the context's re-tokenisation window are not final yet: an n-gram taken
-    /// from there could be one that no complete text has.
+    /// Draft tokens inside the context's re-tokenisation window are not final yet. An n-gram from
+    /// there might occur in no complete text.
     pub(super) fn mine(
         &mut self,
         context: &DraftContext,
@@ -48,7 +49,8 @@ impl Running {
         for (spelling, token) in mine(&spans, draft, target) {
             let (drafted, emitted) = ((&pair.draft, spelling), (&pair.target, &[token][..]));
             if !pair.alignment.same_text(drafted, emitted) {
-                // The drafter reads another text than the target wrote: normalised, or unknown.
+                // The drafter reads another text than the target wrote: it is normalised, or has
+                // unknown characters.
                 continue;
             }
             let before = cache.generation();

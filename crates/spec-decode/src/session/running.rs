@@ -16,11 +16,11 @@ pub(super) struct Running {
     /// Its tokens for the target.
     pub(super) prompt: Vec<TargetId>,
     pub(super) response: Vec<TargetId>,
-    /// Distinct tokens of prompt and response, where a repetition penalty looks at them.
+    /// Distinct tokens of prompt and response, if there is a repetition penalty.
     pub(super) seen: Option<BTreeSet<TargetId>>,
-    /// The last token, not yet in the target's cache.
+    /// The last token, which is not in the target's cache yet.
     pub(super) pending: TargetId,
-    /// What the drafter has read.
+    /// Tokens that the drafter has read.
     pub(super) reading: Reading,
     pub(super) round: usize,
     pub(super) finish: Option<Finish>,
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
-    /// A response that is over before it began.
+    /// A response that ended before it began.
     pub(super) fn ended() -> Self {
         let dice = || Box::new(StreamName::new(0, 0).dice(Purpose::Plain));
         Self {
@@ -58,8 +58,8 @@ impl Running {
         }
     }
 
-    /// How the response ends with its present tokens, if it does; `room` is what the target's cache
-    /// has left.
+    /// Reason why the response ends with its present tokens, if it does. `room` is the number of
+    /// tokens that the target's cache has room for.
     pub(super) fn finish_of(
         &self,
         stop: &BTreeSet<TargetId>,

@@ -1,5 +1,6 @@
-//! Mode `slem` (string-level exact match: Timor et al., arXiv 2502.05202): drafts as text. Any token with bytes may be drafted, and the target's own
-//! tokenizer cuts the drafted text into proposals.
+//! Mode `slem` (string-level exact match: Timor et al., arXiv 2502.05202): drafts as text. Any
+//! token with bytes may be drafted, and the target's own tokenizer splits the drafted text into
+//! proposals.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -30,10 +31,10 @@ pub(super) fn spellable(
         .collect()
 }
 
-/// The drafted text in target tokens. A proposal's span covers the draft tokens it shares bytes
-/// with, so neighbouring spans may overlap in one token.
+/// The drafted text in target tokens. A proposal's span covers the draft tokens with which it
+/// shares bytes, so neighbouring spans may overlap in one token.
 ///
-/// The text is tokenised on its own: its first token starts where the target's last one ended.
+/// The text is tokenised on its own, so its first token starts where the target's last one ended.
 pub(super) fn retokenise(
     draft: &[DraftId],
     pair: &Pair,
@@ -78,14 +79,14 @@ fn append_text(
         proposals.push(Proposal {
             target,
             span: offset + span.start..offset + span.end,
-            // However many draft tokens it covers: no cache was asked.
+            // Direct, whatever the number of draft tokens it covers, because no cache is involved.
             kind: Kind::Direct,
         });
     }
     Ok(())
 }
 
-/// The tokens of these byte lengths that share bytes with a byte range.
+/// Range of the tokens, given their byte lengths, that share bytes with a byte range.
 fn covering(lengths: &[usize], bytes: Range<usize>) -> Range<usize> {
     let (mut at, mut start, mut end) = (0, lengths.len(), 0);
     for (token, length) in lengths.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Every outcome of a randomised procedure, with its probability.
+//! Enumeration of every outcome of a randomised procedure, with its probability.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Chance, LawError};
 
-/// Randomness that runs through all outcomes instead of drawing one.
+/// Source of randomness that runs through all outcomes instead of drawing one.
 ///
 /// Clones share one script, so drafting and verification can hold one each.
 #[derive(Clone, Debug, Default)]
@@ -13,9 +13,10 @@ pub struct Oracle(Arc<Mutex<Script>>);
 
 #[derive(Debug, Default)]
 struct Script {
-    /// Events of the present run: options with positive probability, and which one is taken.
+    /// Events of the present run: options with positive probability, and the index of the one
+    /// taken.
     events: Vec<(Vec<(usize, f64)>, usize)>,
-    /// Events met so far in this run.
+    /// Number of events so far in this run.
     met: usize,
 }
 
@@ -24,8 +25,8 @@ impl Oracle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `run` once for every outcome and returns how many there were. It must meet the same
-    /// events in the same order whenever the same options are taken.
+    /// Runs `run` once for every outcome. Returns their number. `run` must meet the same events in
+    /// the same order whenever the same options are taken.
     pub fn each(&self, mut run: impl FnMut(&Self)) -> usize {
         self.script().events.clear();
         let mut runs = 0;
@@ -105,7 +106,7 @@ impl Chance for Oracle {
     }
 }
 
-/// The law of what `run` returns.
+/// The distribution of the result of `run`.
 pub fn law_of<T: Ord>(mut run: impl FnMut(&Oracle) -> T) -> BTreeMap<T, f64> {
     let mut law = BTreeMap::new();
     Oracle::default().each(|oracle| {

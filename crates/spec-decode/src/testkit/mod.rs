@@ -1,6 +1,6 @@
 //! Fake models, toy tokenizers and exhaustive enumeration, for tests here and in other crates.
 //!
-//! No part of the method: the module is public only so that integration tests can reach it.
+//! The module is no part of the method. It is public only so that integration tests can use it.
 
 mod enumerate;
 mod models;

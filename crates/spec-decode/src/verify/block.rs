@@ -1,41 +1,43 @@
-//! Block verification (Sun et al. 2024, arXiv 2403.10444), composed with the group rule: all choices
-//! of a draft are judged together.
+//! Block verification (Sun et al. 2024, arXiv 2403.10444), composed with the group rule: all
+//! choices of a draft are verified together.
 //!
 //! # The rule
-//! Let the draft make choices 1 ... n ([`choice`](super::choice)), q_i and P_i the probabilities of
-//! the outcome it takes at choice i, given those before. A draft is worth the weight
+//! Let the draft make choices 1 ... n ([`choice`](super::choice)), and let q_i and P_i be the
+//! probabilities of the outcome that it takes at choice i, given the outcomes before. A draft has
+//! the weight
 //!
 //! `w_0 = 1`, `w_i = min(1, w_{i-1} P_i / q_i)`.
 //!
-//! Drawing from p in between, which the draft has no say in, leaves the weight alone. The draft is
-//! followed to its end: a token drawn from p that is not the next proposal, or the last proposal.
-//! There it stands with probability w_n. If it does not, the choices are gone through backwards:
-//! choice i is where it falls with probability
+//! A token drawn from p in between, on which the draft has no influence, does not change the
+//! weight. The draft is followed to its end: a token drawn from p that is not the next proposal, or
+//! the last proposal. There the whole draft is accepted with probability w_n. Otherwise the choices
+//! are visited backwards. The draft is rejected at choice i with probability
 //!
 //! `h_i = R_i / (R_i + 1 - w_{i-1})`, `R_i = sum over outcomes x of max(0, w_{i-1} P_i(x) - q_i(x))`,
 //!
 //! and then the outcome of choice i is drawn from that residual. Choice 1 has h = 1.
 //!
-//! # Why the output has law p
-//! Given all outcomes before choice i, the draft stands up to there with probability w_{i-1}. At the
-//! end that is the rule. Before it, suppose it for choice i + 1: the draft stands beyond choice i
-//! with probability A = sum_x q_i(x) min(1, w_{i-1} P_i(x) / q_i(x)) = sum_x min(q_i(x), w_{i-1}
-//! P_i(x)) = w_{i-1} - R_i; h_i makes of the other cases, 1 - A = R_i + 1 - w_{i-1}, just R_i more,
-//! together w_{i-1}. (For a token drawn from p, q_i = P_i: A = w_{i-1}, nothing to add.)
+//! # Proof that the output has distribution p
+//! Given all outcomes before choice i, the draft is accepted up to there with probability w_{i-1}.
+//! At the end that is the rule. Before it, suppose it for choice i + 1. The draft is accepted
+//! beyond choice i with probability A = sum_x q_i(x) min(1, w_{i-1} P_i(x) / q_i(x)) = sum_x
+//! min(q_i(x), w_{i-1} P_i(x)) = w_{i-1} - R_i; Of the other cases, 1 - A = R_i + 1 - w_{i-1}, h_i
+//! selects just R_i more, together w_{i-1}. (For a token drawn from p, q_i = P_i: A = w_{i-1},
+//! nothing to add.)
 //!
-//! So, given the outcomes before choice i, the output has outcome x there with probability min(q_i(x),
-//! w_{i-1} P_i(x)) from the draft and max(0, w_{i-1} P_i(x) - q_i(x)) from the residual: together
-//! w_{i-1} P_i(x), that is P_i(x) given that the draft stands up to choice i. Hence outcomes have law
-//! P, and tokens law p, choice after choice. Which law q_i is used may depend on anything the draft
-//! did before, also on whether the next draft token's law is known at all: the argument is given
-//! that.
+//! So, given the outcomes before choice i, the output has outcome x there with probability
+//! min(q_i(x), w_{i-1} P_i(x)) from the draft and max(0, w_{i-1} P_i(x) - q_i(x)) from the
+//! residual: together w_{i-1} P_i(x), that is P_i(x) given that the draft is accepted up to choice
+//! i. Hence outcomes have distribution P, and tokens have distribution p, choice after choice. The
+//! distribution q_i may depend on anything the draft did before, even on the next draft token's
+//! distribution being known at all, because the argument is conditional on that.
 //!
 //! # Never fewer tokens
-//! Token by token, choices 1 ... i stand with probability prod_j min(1, P_j / q_j) <= w_i, for every
-//! draft. So in expectation the block rule accepts at least as many of the proposals of a round. The
-//! one exception is a coincidence: token by token, a residual that happens to draw the proposal
-//! itself (possible where a token has two spellings) goes on behind it. Here what is behind it has
-//! been looked at already, and the round ends.
+//! Token by token, choices 1 ... i are accepted with probability prod_j min(1, P_j / q_j) <= w_i,
+//! for every draft. In expectation the block rule therefore accepts at least as many of the
+//! proposals of a round. The one exception is a coincidence: token by token, a residual that
+//! happens to draw the proposal itself (possible if a token has two n-grams) continues after it. In
+//! a block the later proposals have been used already, and the round ends.
 
 use vocab_align::TargetId;
 
@@ -44,7 +46,7 @@ use super::{Evidence, Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
-/// A choice with the weight it was reached with.
+/// A choice, with the weight with which it was reached.
 struct Weighed<C> {
     index: usize,
     weight: f64,
@@ -54,11 +56,12 @@ struct Weighed<C> {
 /// The draft followed to its end.
 struct Path<C> {
     choices: Vec<Weighed<C>>,
-    /// The token drawn from p that left the proposals, and which proposal it stands in for.
+    /// The token drawn from p at which the output left the proposals, and the index of the proposal
+    /// that it replaces.
     left: Option<(usize, TargetId)>,
-    /// Proposals that were followed.
+    /// Number of proposals that were followed.
     followed: usize,
-    /// w_n.
+    /// Weight w_n of the whole draft.
     weight: f64,
 }
 
@@ -67,7 +70,7 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     judge(&mut Drafted::new(evidence, &laws), dice)
 }
 
-/// The rule over the chains of a draft.
+/// Applies the rule to the chains of a draft.
 pub(super) fn judge<'a>(
     chains: &mut impl Chains<'a>,
     dice: &mut dyn Chance,
@@ -92,7 +95,7 @@ pub(super) fn judge<'a>(
         let residual = judged.choice.residual(judged.weight);
         let left = judged.weight * residual.total();
         let lost = 1.0 - judged.weight;
-        // The first choice is reached for certain; its residual is empty only by rounding.
+        // The first choice is reached with certainty; its residual is empty only by rounding.
         let falls = at == 0 || (left > 0.0 && dice.accept(left, left + lost));
         if falls {
             return Ok(Verdict {
@@ -103,7 +106,7 @@ pub(super) fn judge<'a>(
             });
         }
     }
-    // Without a choice the weight is 1, and the draft has stood above.
+    // Without a choice the weight is 1, and the draft was accepted above.
     Err(LawError::NoMass { candidates: 0 })
 }
 
@@ -131,7 +134,7 @@ impl<'a, C: Judged<'a>> Path<C> {
         Ok(path)
     }
 
-    /// The token the draft stands for at the next position; `None` where it weighs nothing any more.
+    /// The draft's token at the next position; `None` if its weight is 0.
     fn decide(
         &mut self,
         mut step: Step<'a, C>,

@@ -1,29 +1,29 @@
-//! The choices a draft makes at one position: the group rule with branch coupling.
+//! The choices that a draft makes at one position: the group rule with branch coupling.
 //!
 //! Direct tokens and n-grams form one trie over draft tokens. A position of the target's sequence
-//! is decided from the root downwards by a chain of [`Choice`]s. Each is between outcomes of which
-//! two laws are known: P, the target's share of every outcome given the outcomes before it, and q,
-//! the probability with which the draft takes it.
+//! is decided from the root downwards by a chain of [`Choice`]s. Each choice is between outcomes
+//! with two known distributions: P, the target's share of every outcome given the outcomes before
+//! it, and q, the probability with which the draft takes it.
 //!
 //! | choice | outcomes | P | q |
 //! |---|---|---|---|
 //! | copy | the looked-up token t; any other token | p(t); p of each | 1; 0 |
-//! | group | every root child d; every token outside all groups | p summed over the tokens below d; p | the drafter's law; 0 |
-//! | branch | the branches of a node v; to stop at or off v | shares of p within v | the drafter's law behind v; what it leaves |
+//! | group | every root child d; every token outside all groups | p summed over the tokens below d; p | the drafter's distribution; 0 |
+//! | branch | the branches of a node v; to stop at or off v | shares of p within v | the drafter's distribution after v; the rest of it |
 //!
-//! Where the draft has no say in what is left to decide (below the last branch, after a stop, where
-//! the law of the next draft token is unknown) the token is drawn from p, given the outcomes so far.
-//! A rule that turns the outcomes of such a chain into outcomes with law P, token by token
-//! ([`exact`](super::exact)) or all at once ([`block`](super::block)), therefore ends in a token
-//! with law p.
+//! If the draft does not determine the rest of the decision (below the last branch, after a stop,
+//! or if the distribution of the next draft token is unknown), the token is drawn from p, given the
+//! outcomes so far. A rule that turns the outcomes of such a chain into outcomes with distribution
+//! P, token by token ([`exact`](super::exact)) or all at once ([`block`](super::block)), therefore
+//! ends in a token with distribution p.
 //!
-//! # When a law is unknown
-//! The target scored one sequence of proposals, the greedy longest match of the draft. Going on
-//! behind an emitted token t is possible only where t is that sequence's next element. Whether it
-//! is depends on how the draft continues: the match might have been longer. So the next draft
-//! token's law stays known only if that token leaves every path that was still open; it is then q
-//! restricted to such tokens. Where it does not, the next position is decided without the draft,
-//! by drawing from p, which is exact whatever is known about the draft.
+//! # Unknown distributions
+//! The target scored one sequence of proposals, the greedy longest match of the draft. The round
+//! can continue after an emitted token t only if t is the next element of that sequence. This
+//! depends on the draft's continuation, with which the match might have been longer. The
+//! distribution of the next draft token therefore stays known only if that token leaves every path
+//! that was still open; it is then q restricted to such tokens. Otherwise the next position is
+//! decided without the draft, by drawing from p, which is exact whatever is known about the draft.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ use crate::residual::check_empty_residual;
 use crate::sampling::{Sampling, sum};
 use crate::translate::{Proposal, is_looked_up};
 
-/// The target's law at every position of a round, computed when first asked for.
+/// The target's distribution at every position of a round. Each is computed at its first use.
 pub(super) struct Laws<'a> {
     rows: Rows<'a>,
     sampling: Sampling,
@@ -52,7 +52,8 @@ pub(super) struct Laws<'a> {
 }
 
 impl<'a> Laws<'a> {
-    /// By the target's rows, penalised where the sampling penalises repetition.
+    /// The distributions of the target's rows, which are penalised if there is a repetition
+    /// penalty.
     pub(super) fn new(rows: Rows<'a>, sampling: Sampling) -> Self {
         let mut laws = Vec::new();
         laws.resize_with(rows.positions(), OnceCell::new);
@@ -75,13 +76,14 @@ impl<'a> Laws<'a> {
     }
 }
 
-/// Where earlier matches started that a longer n-gram could still have replaced.
+/// Start positions of earlier matches that a longer n-gram could still have replaced.
 #[derive(Default)]
 pub(super) struct OpenPaths(Vec<usize>);
 
 impl OpenPaths {
-    /// The draft tokens ruled out at `start`, a position the earlier ones led to, if the law of
-    /// the token there is known; `None` where it is not. Adds the path that starts here.
+    /// The draft tokens ruled out at `start`, a position that earlier matches led to, if the
+    /// distribution of the token there is known; `None` if it is not. Adds the path that starts
+    /// here.
     fn known_law(&mut self, evidence: &Evidence<'_>, start: usize) -> Option<BTreeSet<DraftId>> {
         let (lexicon, ids) = (&evidence.lexicon, &evidence.draft.ids);
         let mut excluded = BTreeSet::new();
@@ -99,7 +101,7 @@ impl OpenPaths {
     }
 }
 
-/// What the rule says about the proposals behind the `judged` ones.
+/// Scores of the proposals after the first `judged` ones.
 pub(super) fn unjudged_scores(
     evidence: &Evidence<'_>,
     judged: usize,
@@ -119,51 +121,52 @@ pub(super) fn unjudged_scores(
     Ok(scores)
 }
 
-/// What comes next at a position.
+/// The next step at a position.
 pub(super) enum Step<'a, C = Choice<'a>> {
-    /// A choice that the draft has made.
+    /// A choice that the draft made, to be verified.
     Test(C),
-    /// The draft has no say: p decides.
+    /// A draw from p, on which the draft has no influence.
     Draw(Undrafted<'a>),
 }
 
-/// A choice as the rules judge it, whatever it is made of.
+/// A choice as the rules see it, for drafts of any representation.
 pub(super) trait Judged<'a>: Sized {
-    /// P and q of the outcome the draft took.
+    /// P and q of the outcome that the draft took.
     fn outcome(&self) -> (f64, f64);
 
-    /// The step behind the outcome the draft took, which has mass.
+    /// The step after the outcome that the draft took, which must have mass.
     fn accepted(&self) -> Result<Step<'a, Self>, LawError>;
 
-    /// max(0, P - q / w) for the weight w with which the choice was reached; 1 token by token.
+    /// max(0, P - q / w) for the weight w with which the choice was reached; w is 1 token by token.
     fn residual(&self, weight: f64) -> Residual;
 
     /// Draws the position's token from a residual of this choice.
     ///
-    /// An empty one means that P and q / w are the same: rejection was a matter of rounding, P
-    /// stands for the residual, and any larger difference is an error.
+    /// An empty residual means that P and q / w are equal. The rejection is then due to rounding, P
+    /// replaces the residual, and any larger difference is an error.
     fn reject(&self, residual: Residual, dice: &mut dyn Chance) -> Result<TargetId, LawError>;
 }
 
-/// A draft's chains of choices, position by position.
+/// The chains of choices of a draft, position by position.
 pub(super) trait Chains<'a> {
-    /// What they are made of.
+    /// Type of the choices.
     type Choice: Judged<'a>;
 
-    /// The first step at a position, asked in order; `None` where nothing was drafted for it.
+    /// The first step at a position. Positions are asked for in order. `None` if nothing was
+    /// drafted for the position.
     fn begin(&mut self, index: usize) -> Result<Option<Step<'a, Self::Choice>>, LawError>;
 
-    /// The proposals that are put to the test.
+    /// Proposal `index`, if there is one.
     fn proposal(&self, index: usize) -> Option<TargetId>;
 
     /// p at a position.
     fn law(&self, index: usize) -> Result<&'a [f64], LawError>;
 
-    /// Scores of the proposals that were asked for so far.
+    /// Scores of the proposals for which steps were asked so far.
     fn scores(&mut self) -> Vec<Score>;
 }
 
-/// The chains of a draft by drafter, vocabularies and n-grams.
+/// The chains of a draft that is given by its drafter's distributions, vocabularies and n-grams.
 pub(super) struct Drafted<'a> {
     evidence: &'a Evidence<'a>,
     laws: &'a Laws<'a>,
@@ -210,11 +213,11 @@ impl<'a> Chains<'a> for Drafted<'a> {
     }
 }
 
-/// What p decides alone.
+/// Tokens among which p alone decides.
 pub(super) enum Undrafted<'a> {
-    /// Between all tokens: the draft's law is unknown here.
+    /// All tokens: the draft's distribution is unknown here.
     All(&'a [f64]),
-    /// Between some tokens.
+    /// Some tokens, with their p.
     Among(Vec<(TargetId, f64)>),
 }
 
@@ -232,7 +235,8 @@ pub(super) fn draw_among(
     tokens: &[(TargetId, f64)],
     dice: &mut dyn Chance,
 ) -> Result<TargetId, LawError> {
-    // Nothing to draw: over one vocabulary this is ordinary speculative sampling, dice included.
+    // With a single token there is nothing to draw. Over one vocabulary this makes it ordinary
+    // speculative sampling, including the use of dice.
     if let &[(token, mass)] = tokens
         && mass > 0.0
     {
@@ -248,15 +252,15 @@ pub(super) struct Position<'a> {
     evidence: &'a Evidence<'a>,
     /// p at this position.
     law: &'a [f64],
-    /// Which proposal it is of.
+    /// Index of its proposal.
     index: usize,
-    /// Where its draft tokens start.
+    /// Index of its first draft token.
     start: usize,
 }
 
 impl<'a> Position<'a> {
-    /// The position of proposal `index`, or the one behind all proposals where the draft goes on
-    /// in a path that no n-gram completed; `None` where nothing was drafted for it.
+    /// The position of proposal `index`, or the one after all proposals if the draft ends in a path
+    /// that no n-gram completed. `None` if nothing was drafted for it.
     pub(super) fn new(
         evidence: &'a Evidence<'a>,
         laws: &'a Laws<'a>,
@@ -269,7 +273,7 @@ impl<'a> Position<'a> {
         Ok(Some(Self { law, ..position }))
     }
 
-    /// As [`new`](Self::new) where p is not known here: 0 for every token.
+    /// As [`new`](Self::new) without p, which counts as 0 for every token.
     pub(super) fn unscored(evidence: &'a Evidence<'a>, index: usize) -> Option<Self> {
         let start = match evidence.proposals.get(index) {
             Some(proposal) => proposal.span.start,
@@ -304,7 +308,7 @@ impl<'a> Position<'a> {
         Ok(Step::Test(Choice::new(self, between)))
     }
 
-    /// What is said about the proposal here, whose first step is `step`.
+    /// Score of the proposal at this position, whose first step is `step`.
     pub(super) fn score(self, step: &Step<'_>, proposal: &Proposal) -> Result<Score, LawError> {
         let mut score = self.evidence.score(self.law, proposal)?;
         if !is_looked_up(proposal) {
@@ -326,8 +330,9 @@ impl<'a> Position<'a> {
         Ok(Step::Test(Choice::new(self, between)))
     }
 
-    /// Branches of a node: its token-bearing children; at a node without a token, where masked
-    /// drafting can only go on downwards, all children. The rest is everything else in its group.
+    /// The fork below a node. Its branches are its children with tokens; at a node without a token,
+    /// where masked drafting can only continue downwards, all children. The rest is everything else
+    /// in its group.
     fn fork(&self, place: Place) -> Fork {
         let (lexicon, groups) = (&self.evidence.lexicon, self.evidence.groups);
         let stops_here = groups.token(lexicon, place).is_some();
@@ -367,11 +372,11 @@ impl<'a> Position<'a> {
     }
 }
 
-/// What a choice is between; the table of the module.
+/// Outcomes of a choice: see the table of the module.
 enum Outcomes<'a> {
     Copy(TargetId),
     Groups {
-        /// The drawn token's group; `None`, with no mass, where it has none.
+        /// Node of the drawn token's group; `None`, with no mass, if it has none.
         root: Option<Place>,
         known: Known<'a>,
     },
@@ -381,22 +386,22 @@ enum Outcomes<'a> {
     },
 }
 
-/// A choice that the draft has made, with P and q of its outcomes.
+/// A choice that the draft made, with P and q of its outcomes.
 pub(super) struct Choice<'a> {
     position: Position<'a>,
     between: Outcomes<'a>,
 }
 
-/// max(0, P - q / w), unnormalised.
+/// The residual max(0, P - q / w), unnormalised.
 pub(super) enum Residual {
-    /// Of every target token.
+    /// Residual of every target token.
     Tokens(Row<f64>),
-    /// Of every branch and of stopping.
+    /// Residual of every branch and of stopping.
     Branches(Vec<f64>),
 }
 
 impl Residual {
-    /// Its sum.
+    /// Sum of the residual.
     pub(super) fn total(&self) -> f64 {
         match self {
             Self::Tokens(row) => sum(row),
@@ -410,11 +415,11 @@ impl<'a> Choice<'a> {
         Self { position, between }
     }
 
-    /// P and q of the outcome the draft took, and what q follows from.
+    /// P and q of the outcome that the draft took, and the draft tokens that determine q.
     pub(super) fn score(&self) -> ChoiceScore {
         let (target, proposal) = self.outcome();
         let (at, token, others) = match &self.between {
-            // No draft token; its q is 1 by any law.
+            // There is no draft token; q is 1 with any distribution.
             Outcomes::Copy(_) => (0, false, Vec::new()),
             Outcomes::Groups { known, .. } => (known.at, true, known.excluded().collect()),
             Outcomes::Branches { fork, known } => match fork.branch(known.token) {
@@ -431,8 +436,8 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Every outcome that has to be named, in the order in which residuals are drawn from, and
-    /// whether the draft took it.
+    /// Every outcome that has to be listed, in the order in which residuals are drawn, each with
+    /// true if the draft took it.
     pub(super) fn outcomes_without_law(&self) -> Vec<(SparseOutcome, bool)> {
         let position = &self.position;
         let tokens = |place| position.tokens(place).into_iter().map(|(token, _)| token);
@@ -466,7 +471,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Whether the outcome the draft took leaves a token possible.
+    /// True if `token` is possible after the outcome that the draft took.
     pub(super) fn holds(&self, token: TargetId) -> bool {
         let (lexicon, groups) = (
             &self.position.evidence.lexicon,
@@ -482,8 +487,8 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The masses of a residual of this choice that `token` is drawn from, with the tokens that
-    /// share each.
+    /// The parts of a residual of this choice that can give `token`: the mass of each, with the
+    /// tokens that share it.
     pub(super) fn residual_outcomes(
         &self,
         residual: &Residual,
@@ -503,7 +508,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The residual over groups, each group's spread over its tokens in proportion to p:
+    /// The residual over groups. That of a group is spread over its tokens in proportion to p:
     ///
     /// `r(t) = p(t) max(0, P(d) - q(d) / w) / P(d)` for t in G(d), and p(t) outside all groups.
     fn group_residual(&self, known: &Known<'_>, weight: f64) -> Row<f64> {
@@ -520,7 +525,7 @@ impl<'a> Choice<'a> {
                 *mass += p;
             }
         }
-        // Its share that is left, in the same place.
+        // The share that is left of each, in the same place.
         let mut shares = masses;
         for (group, share) in shares.iter_mut().enumerate() {
             let mass = *share;
@@ -538,7 +543,7 @@ impl<'a> Choice<'a> {
         residual
     }
 
-    /// The proposal of this position, for messages.
+    /// The proposal of this position, for error messages.
     fn rejected(&self) -> TargetId {
         let proposal = self.position.evidence.proposals.get(self.position.index);
         proposal.map_or(TargetId::new(u32::MAX), |proposal| proposal.target)

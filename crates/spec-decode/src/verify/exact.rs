@@ -1,10 +1,11 @@
-//! The group rule, choice by choice: n-grams are merged and the output law is still p.
+//! The group rule, choice by choice: n-grams are merged, and the output still has distribution p.
 //!
-//! Each [choice](super::choice) of the draft stands with probability min(1, P / q); else the
-//! position's token is drawn from norm(max(0, P - q)), spread over the tokens of an outcome in
-//! proportion to p. So each outcome has law P whatever q is: with probability min(P, q) it is the
-//! draft's, with probability max(0, P - q) the residual's. Over one vocabulary every group is one
-//! token, and this is ordinary speculative sampling, dice included.
+//! Each [choice](super::choice) of the draft is accepted with probability min(1, P / q). Otherwise
+//! the position's token is drawn from norm(max(0, P - q)), spread over the tokens of an outcome in
+//! proportion to p. Outcomes therefore have distribution P whatever q is: with probability min(P,
+//! q) an outcome comes from the draft, with probability max(0, P - q) from the residual. Over one
+//! vocabulary every group is one token, and this is ordinary speculative sampling, including the
+//! use of dice.
 
 use vocab_align::TargetId;
 
@@ -18,14 +19,14 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     judge(&mut Drafted::new(evidence, &laws), dice)
 }
 
-/// The rule over the chains of a draft.
+/// Applies the rule to the chains of a draft.
 pub(super) fn judge<'a>(
     chains: &mut impl Chains<'a>,
     dice: &mut dyn Chance,
 ) -> Result<Verdict, LawError> {
-    // Behind the proposals the draft may end in a path that no n-gram completed. Its first token
-    // is put to the test like any other: to draw from p just because of that token would spoil its
-    // law for the others.
+    // After the proposals the draft may end in a path that no n-gram completed. Its first token is
+    // verified like any other: to draw from p because of that token would distort its distribution
+    // for the others.
     let mut index = 0;
     while let Some(step) = chains.begin(index)? {
         let (token, origin) = settle(step, dice)?;

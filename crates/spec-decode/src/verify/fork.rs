@@ -1,15 +1,15 @@
-//! What a node of the trie of spellings splits into.
+//! A fork: the division of a node of the trie into branches and the rest.
 
 use vocab_align::{DraftId, TargetId};
 
 use super::known::Known;
 use crate::lexicon::Place;
 
-/// The next choice below a node: one of its branches, or to stop at or off it.
+/// The next choice below a node: to take one of its branches, or to stop at or off it.
 pub(super) struct Fork {
-    /// Branches that take part in the test, by draft token in ascending order, with their p.
+    /// Branches to choose from, by draft token in ascending order, with their p.
     pub(super) branches: Vec<(DraftId, Place, f64)>,
-    /// Tokens of the node that lie in no such branch, with p.
+    /// Tokens of the node in none of these branches, with their p.
     pub(super) rest: Vec<(TargetId, f64)>,
 }
 
@@ -34,7 +34,7 @@ impl Fork {
         known.without(self.branches.iter().map(|&(label, _, _)| label))
     }
 
-    /// P and q of the outcome the drawn token stands for.
+    /// P and q of the outcome that the drawn token stands for.
     pub(super) fn outcome(&self, known: &Known<'_>) -> (f64, f64) {
         let total = self.total();
         match self.branch(known.token) {

@@ -1,11 +1,12 @@
-//! Temperature 0: no randomness and no laws, a proposal stands while it is the target's argmax.
+//! Verification at temperature 0: a proposal is accepted if it is the target's argmax. There is no
+//! randomness.
 
 use vocab_align::{TargetId, TokenId};
 
 use super::{Origin, Score, Verdict};
 use crate::translate::Proposal;
 
-/// Judges by the target's argmax at each position.
+/// Verifies by the target's argmax at each position.
 pub(crate) fn verify<E>(
     proposals: &[Proposal],
     best: impl Fn(usize) -> Result<u32, E>,

@@ -1,31 +1,31 @@
-//! Which group every target token belongs to.
+//! Groups of target tokens.
 
 use ngram_cache::{EntryId, NgramCache};
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use crate::lexicon::{Lexicon, Place};
 
-/// No draft token: vocabularies are smaller.
+/// Marks the absence of a draft token. Vocabularies are smaller.
 const NONE: u32 = u32::MAX;
 
-/// The partition of the target vocabulary behind the group rule.
+/// The partition of the target vocabulary on which the group rule is based.
 ///
 /// The group of a draft token d is its direct token and the tokens of all n-grams that start with
-/// d. A token with several spellings must belong to one of them only, or its mass would count
-/// twice: the direct one where there is one, else the first in the cache's order (shorter before
-/// longer on one path, then by draft id), which depends on the cache's content alone and never on
-/// the draft. The other spellings carry no token as far as the group rule is concerned.
+/// d. A token with several n-grams must belong to only one of them, because its mass would count
+/// twice otherwise. It belongs to its direct token if there is one, else to the first n-gram in the
+/// cache's order (shorter before longer on one path, then by draft id), which depends only on the
+/// cache's content and never on the draft. For the group rule the other n-grams have no token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// The one spelling of every token that has no direct one, by target id.
+    /// The n-gram of every token without a direct one, by target id.
     spelled: Vec<Option<EntryId>>,
-    /// First draft token of every token's spelling, by target id; [`NONE`] outside all groups.
+    /// First draft token of every token's mapping, by target id; [`NONE`] outside all groups.
     first: Vec<u32>,
 }
 
 impl Groups {
-    /// Partitions `target_vocab` tokens. Linear in vocabulary and cache: a session does it once a
-    /// response and keeps up with the n-grams it learns by [`insert`](Self::insert).
+    /// Partitions `target_vocab` tokens. The cost is linear in vocabulary and cache. A session does
+    /// this once per response and adds the n-grams that it learns by [`insert`](Self::insert).
     pub fn new(lexicon: &Lexicon<'_>, target_vocab: usize) -> Self {
         let direct = lexicon.direct();
         let mut groups = Self {
@@ -51,8 +51,8 @@ impl Groups {
         groups
     }
 
-    /// Takes in an n-gram that has just been inserted. Costs a look-up, and a comparison where the
-    /// token has another spelling.
+    /// Adds an n-gram that has just been inserted. It costs a look-up, and a comparison if the
+    /// token has another n-gram.
     pub fn insert(&mut self, cache: &NgramCache, draft: &[DraftId], target: TargetId) {
         let (Some(entry), Some(&start)) = (cache.entry_of(draft), draft.first()) else {
             return;
@@ -76,18 +76,19 @@ impl Groups {
         }
     }
 
-    /// The group of a target token, named by its draft token; `None` outside all groups.
+    /// The group of a target token, identified by its draft token; `None` outside all groups.
     pub fn of(&self, target: TargetId) -> Option<DraftId> {
         let first = self.first.get(target.index()).copied();
         first.filter(|first| *first != NONE).map(DraftId::new)
     }
 
-    /// The group of every target token, by its id: a raw draft id, or one outside every vocabulary.
+    /// The group of every target token, by its id: a raw draft id, or an id outside every
+    /// vocabulary.
     pub(super) fn firsts(&self) -> &[u32] {
         &self.first
     }
 
-    /// The target token a place stands for, if this is the token's one spelling.
+    /// The target token of a place; `None` if the token belongs to another place.
     pub fn token(&self, lexicon: &Lexicon<'_>, place: Place) -> Option<TargetId> {
         let token = lexicon.token(place)?;
         let owned = match place.depth() {
@@ -120,7 +121,8 @@ mod tests {
     use ngram_cache::{CacheConfig, Insertion};
 
     proptest::proptest! {
-        /// Learning n-grams one by one gives the partition of the finished cache, whatever the order.
+        /// Inserting n-grams one by one gives the partition of the finished cache, whatever the
+        /// order.
         #[test]
         fn insertion_equals_a_fresh_partition(
             ngrams in proptest::collection::vec(
@@ -136,7 +138,7 @@ mod tests {
                 let lexicon = Lexicon::new(&direct, Some(&cache));
                 match inserted {
                     Insertion::New => groups.insert(&cache, &draft, TargetId(target)),
-                    // As a session does: the cache's generation says that it has changed.
+                    // As in a session: the cache's generation says that it has changed.
                     Insertion::Replaced { .. } => groups = Groups::new(&lexicon, 9),
                     _ => {}
                 }

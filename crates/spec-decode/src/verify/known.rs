@@ -1,4 +1,4 @@
-//! The law one draft token was drawn from, as far as verification knows it.
+//! The distribution of one draft token, as far as verification knows it.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use crate::draft::Draft;
 use crate::error::LawError;
 use crate::sampling::sum;
 
-/// The known law of one draft token: the drafter's, without what is already ruled out.
+/// The known distribution of one draft token: the drafter's, without tokens that are ruled out.
 pub(super) struct Known<'a> {
     law: &'a [f64],
     excluded: BTreeSet<DraftId>,
-    /// What the remaining probabilities add up to.
+    /// Sum of the remaining probabilities.
     total: f64,
-    /// Its place in the draft.
+    /// Its index in the draft.
     pub(super) at: usize,
     /// The token that was drawn.
     pub(super) token: DraftId,
@@ -47,7 +47,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// What is ruled out.
+    /// Tokens that are ruled out.
     pub(super) fn excluded(&self) -> impl Iterator<Item = DraftId> {
         self.excluded.iter().copied()
     }
@@ -59,7 +59,7 @@ impl<'a> Known<'a> {
         tokens.filter(|draft| !self.excluded.contains(draft))
     }
 
-    /// Draft tokens the law is over.
+    /// Number of draft tokens that the distribution covers.
     pub(super) fn width(&self) -> usize {
         self.law.len()
     }
@@ -71,17 +71,17 @@ impl<'a> Known<'a> {
         self.law.get(draft.index()).copied().unwrap_or(0.0) / self.total
     }
 
-    /// Probability of all tokens but these, which come in ascending order.
+    /// Probability of all tokens but these, which are given in ascending order.
     pub(super) fn without(&self, tokens: impl Iterator<Item = DraftId> + Clone) -> f64 {
         remaining(self.law, tokens)
     }
 }
 
-/// What a law leaves to all tokens but some, which come in ascending order.
+/// Probability of all tokens but some, which are given in ascending order.
 ///
-/// The complement, where at least half is left: the law sums to 1 within the rounding tolerance, so
-/// what is left is off by at most twice that relative to itself. Else the sum of the rest: the
-/// complement of a sum near 1 would be rounding noise.
+/// If at least half is left, it is the complement: the distribution sums to 1 within the rounding
+/// tolerance, so the relative error of the result is at most twice that. Otherwise it is the sum of
+/// the rest, because the complement of a sum near 1 would be rounding noise.
 fn remaining(law: &[f64], without: impl Iterator<Item = DraftId> + Clone) -> f64 {
     let probability = |draft: DraftId| law.get(draft.index()).copied().unwrap_or(0.0);
     let taken: f64 = without.clone().map(probability).sum();

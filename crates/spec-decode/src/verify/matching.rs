@@ -1,5 +1,5 @@
-//! String-level exact matching: the target samples as it would anyway, and a proposal stands while
-//! it happens to be that sample. Needs no proposal law, so any proposal whatsoever is admissible.
+//! String-level exact matching: the target samples as in plain decoding, and a proposal is accepted
+//! if it equals that sample. This needs no proposal distribution, so any proposal is admissible.
 
 use vocab_align::{TargetId, TokenId};
 

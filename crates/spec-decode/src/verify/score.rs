@@ -1,4 +1,4 @@
-//! What is said about one proposal by itself: the numbers that its acceptance follows from.
+//! Scores of single proposals: the numbers that determine their acceptance.
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -11,14 +11,15 @@ pub struct Score {
     /// p: the target's probability, given the proposals before it (0 or 1 at temperature 0).
     pub target: f64,
     /// q': the probability with which it was proposed (Eq. 1-2). 1 at temperature 0 and in mode
-    /// `slem`, where the chance of acceptance is p itself.
+    /// `slem`, where the acceptance probability is p itself.
     pub proposal: f64,
-    /// Where the group rule judges: its choices, which acceptance follows from instead of p and q'.
+    /// Choices under the group rule, which determine acceptance instead of p and q'; `None` under
+    /// other rules.
     pub choices: Option<ChoiceScores>,
 }
 
 impl Score {
-    /// Of a rule that compares p and q' of the token itself.
+    /// A score under a rule that compares p and q' of the token itself.
     pub fn new(target: f64, proposal: f64) -> Self {
         Self {
             target,
@@ -27,8 +28,9 @@ impl Score {
         }
     }
 
-    /// The chance of acceptance, given that all proposals before it stand: min(1, p / q'), by the
-    /// group rule that of its choices. Judged in a block, drafts stand at least as often.
+    /// Acceptance probability, given that all proposals before it are accepted: min(1, p / q'), or
+    /// under the group rule that of its choices. Block verification accepts drafts at least as
+    /// often.
     pub fn acceptance(&self) -> f64 {
         match &self.choices {
             None => (self.target / self.proposal).min(1.0),
@@ -37,29 +39,28 @@ impl Score {
     }
 }
 
-/// The choices of the group rule that a proposal depends on.
+/// Choices of the group rule that determine a proposal's acceptance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChoiceScores {
-    /// From the root downwards.
+    /// Choices from the root downwards.
     pub path: Vec<ChoiceScore>,
-    /// Probability that p draws the proposal from what the last choice leaves open; 0 where that
-    /// does not hold it.
+    /// Probability that p draws the proposal after the last choice; 0 if it is not possible there.
     pub drawn: f64,
-    /// Probability that a choice fails and its residual happens to draw the proposal. Not 0 only
-    /// for a token that the draft spells in another way than the one which counts.
+    /// Probability that a choice is rejected and its residual happens to draw the proposal. It is
+    /// positive only for a token whose drafted n-gram is not the one to which the token belongs.
     pub coincidence: f64,
 }
 
-/// One choice: the outcome that the draft took, and what q of it follows from.
+/// One choice: the outcome that the draft took, and the draft tokens that determine its q.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChoiceScore {
     /// P: the target's share of the outcome, given the choices before.
     pub target: f64,
     /// q: the probability with which the draft took it.
     pub proposal: f64,
-    /// The draft token whose law decides, by its place in the draft.
+    /// Index in the draft of the token whose distribution determines q.
     pub at: usize,
-    /// Whether the outcome is the drafted token, given that it is none of `others`; if not, it is
+    /// True if the outcome is the drafted token, given that it is none of `others`; false if it is
     /// any token but `others`.
     pub token: bool,
     /// Draft tokens, each once.
@@ -67,7 +68,7 @@ pub struct ChoiceScore {
 }
 
 impl ChoiceScores {
-    /// The chance of acceptance with other probabilities q of the draft.
+    /// Acceptance probability with other probabilities q of the draft.
     pub fn acceptance(&self, mut proposal: impl FnMut(&ChoiceScore) -> f64) -> f64 {
         let mut stands = self.drawn;
         for choice in &self.path {
@@ -76,14 +77,15 @@ impl ChoiceScores {
         (stands + self.coincidence).min(1.0)
     }
 
-    /// Of a proposal whose position begins with `step`.
+    /// Scores of a proposal whose position begins with `step`.
     pub(super) fn new(step: &Step<'_>, proposal: TargetId) -> Result<Self, LawError> {
         let mut scores = Self::default();
         scores.follow(step, proposal, 1.0)?;
         Ok(scores)
     }
 
-    /// `stands`: the chance that all choices before do.
+    /// Follows the chain from `step` on. `stands` is the probability that all choices before are
+    /// accepted.
     fn follow(&mut self, step: &Step<'_>, proposal: TargetId, stands: f64) -> Result<(), LawError> {
         let choice = match step {
             Step::Draw(undrafted) => {
@@ -96,7 +98,7 @@ impl ChoiceScores {
         let accepted = score.stands(score.proposal);
         let (possible, fails) = (score.target > 0.0, stands * (1.0 - accepted));
         self.path.push(score);
-        // What the outcome holds is not in its residual.
+        // A token that is possible after the outcome is not in its residual.
         if fails > 0.0 && !choice.holds(proposal) {
             self.coincidence += fails * choice.residual_share(proposal);
         }
@@ -108,7 +110,7 @@ impl ChoiceScores {
 }
 
 impl ChoiceScore {
-    /// q of the outcome where the draft token at [`at`](Self::at) was drawn from `law`.
+    /// q of the outcome if the draft token at [`at`](Self::at) is drawn from `law`.
     pub fn proposal_by(&self, law: impl Fn(DraftId) -> f64, drafted: DraftId) -> f64 {
         let others: f64 = self.others.iter().map(|&other| law(other)).sum();
         match self.token {
@@ -118,7 +120,8 @@ impl ChoiceScore {
         }
     }
 
-    /// min(1, P / q); what would not be proposed any more stands if it can be at all.
+    /// min(1, P / q). An outcome that would not be proposed any more counts as accepted if it is
+    /// possible.
     fn stands(&self, proposal: f64) -> f64 {
         match self.target > 0.0 {
             true if proposal > 0.0 => (self.target / proposal).min(1.0),
@@ -129,7 +132,7 @@ impl ChoiceScore {
 }
 
 impl Undrafted<'_> {
-    /// The probability of a token.
+    /// Probability of a token.
     fn share(&self, token: TargetId) -> f64 {
         match self {
             Self::All(law) => law.get(token.index()).copied().unwrap_or(0.0),
@@ -138,7 +141,7 @@ impl Undrafted<'_> {
     }
 }
 
-/// The share of a token among some.
+/// Share of one token among several.
 fn share_among(tokens: &[(TargetId, f64)], token: TargetId) -> f64 {
     let total: f64 = tokens.iter().map(|&(_, mass)| mass).sum();
     let own = tokens.iter().filter(|&&(other, _)| other == token);
@@ -147,7 +150,7 @@ fn share_among(tokens: &[(TargetId, f64)], token: TargetId) -> f64 {
 }
 
 impl Choice<'_> {
-    /// The probability with which its residual draws a token.
+    /// Probability with which the residual draws a token.
     fn residual_share(&self, token: TargetId) -> f64 {
         let residual = self.residual(1.0);
         let total = residual.total();

@@ -1,10 +1,11 @@
-//! A draft as somebody judges it who has the target's law and neither the drafter's vocabulary nor
-//! the n-grams: the choices of the draft, spelled in target tokens.
+//! A draft in a form that can be verified with the target's distribution alone, without the
+//! drafter's vocabulary and the n-grams: its choices in target tokens. A target on another machine
+//! verifies this form.
 //!
-//! Everything that [`choice`](super::choice) reads of a draft but p can be written down by who
-//! drafted: which tokens an outcome holds, and q of it. A law with few tokens makes few outcomes; all
-//! others have q = 0 and their residual is p itself, so that they need not be named. The rules that
-//! judge are the same ones, so what holds of them holds here.
+//! The side that drafts can write down everything that [`choice`](super::choice) reads of a draft
+//! except p: the tokens of an outcome, and its q. A distribution over few tokens makes few
+//! outcomes. All other tokens have q = 0 and their residual is p itself, so they need not be
+//! listed. The verification rules are the same ones, and so are their guarantees.
 
 use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
@@ -26,60 +27,60 @@ use crate::sampling::{Sampling, argmax};
 pub struct SparseDraft {
     /// The m proposals.
     pub proposals: Vec<TargetId>,
-    /// The choices at every proposal and, where the draft goes on behind them, once more. None at a
-    /// position: the draft has no say there. Empty at temperature 0.
+    /// The choices at every proposal and, if the draft continues after them, once more. A position
+    /// without choices is drawn from p. Empty at temperature 0.
     pub positions: Vec<Vec<SparseChoice>>,
 }
 
-/// A choice of the draft, between sets of target tokens. The first choice of a position is between
-/// all tokens, each further one between those of the outcome that the one before took.
+/// A choice of the draft between sets of target tokens. The first choice of a position is between
+/// all tokens, each later one between those of the outcome taken before.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SparseChoice {
-    /// The outcome that the draft took.
+    /// Index of the outcome that the draft took.
     pub taken: u32,
-    /// The outcomes; of a first choice those with q above 0, for tokens in none of them have q = 0.
+    /// The outcomes. Those of a first choice have q above 0; tokens in none of them have q = 0.
     pub outcomes: Vec<SparseOutcome>,
 }
 
 /// One outcome of a choice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SparseOutcome {
-    /// The probability with which the draft takes it.
+    /// The probability with which the draft takes the outcome.
     pub q: f64,
-    /// Its tokens.
+    /// Tokens of the outcome.
     pub tokens: Vec<TargetId>,
 }
 
-/// Why a sparse draft cannot be judged.
+/// Reason why a sparse draft cannot be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SparseFault {
-    /// Choices for another number of positions than there are.
+    /// The number of positions with choices does not fit the number of proposals.
     #[error("{positions} positions for {proposals} proposals")]
     Positions {
-        /// Positions with choices.
+        /// Number of positions with choices.
         positions: usize,
-        /// Proposals.
+        /// Number of proposals.
         proposals: usize,
     },
-    /// A token that the target does not have.
+    /// A token is outside the target's vocabulary.
     #[error("token {0} is none of the target's")]
     Token(u32),
     /// The outcome taken does not exist, or is one that the draft never takes.
     #[error("position {0}: the outcome taken is not among the outcomes")]
     Taken(usize),
-    /// Probabilities that are none.
+    /// Probabilities are impossible.
     #[error("position {0}: probabilities are not within 0..=1, or are more than 1 together")]
     Probability(usize),
-    /// A token in two outcomes, or outcomes that do not split the outcome before.
+    /// A token is in two outcomes, or outcomes do not divide the outcome before.
     #[error("position {0}: outcomes do not split what is left")]
     Split(usize),
 }
 
-/// How far a sum of probabilities may be above 1.
+/// Largest excess of a sum of probabilities over 1.
 const SUM_SLACK: f64 = 1e-6;
 
 impl SparseDraft {
-    /// The choices of a draft that `evidence` describes, whose rows are not looked at.
+    /// The choices of the draft of `evidence`. Its rows are not read.
     pub(crate) fn new(evidence: &Evidence<'_>) -> Result<Self, LawError> {
         let proposals = evidence.proposals.iter().map(|p| p.target).collect();
         let mut draft = Self {
@@ -105,11 +106,11 @@ impl SparseDraft {
         Ok(draft)
     }
 
-    /// Whether it is a draft at all, for a target of `vocab` tokens: a judgement of anything else
-    /// might not end in the target's law.
+    /// Checks that this is a valid draft for a target of `vocab` tokens. The verification of
+    /// anything else might not give the target's distribution.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first fault.
     pub fn check(&self, vocab: usize, sampling: Sampling) -> Result<(), SparseFault> {
         let (positions, proposals) = (self.positions.len(), self.proposals.len());
         let known = |token: &TargetId| token.index() < vocab;
@@ -135,9 +136,9 @@ impl SparseDraft {
         Ok(())
     }
 
-    /// Judges the draft by the target's `rows`: row i decides proposal i, the last row the free
-    /// token. `text` is what the target has read before the first row. Scores are those of single
-    /// tokens: p, and q as far as it is known here.
+    /// Verifies the draft by the target's `rows`: row i decides proposal i, the last row the bonus
+    /// token. `text` is the text that the target has read before the first row. Scores are those of
+    /// single tokens: p, and q as far as it is known here.
     ///
     /// # Errors
     /// [`LawError`] for impossible logits, or rows of another number.
@@ -200,7 +201,7 @@ impl SparseDraft {
 }
 
 impl SparseChoice {
-    /// Checks it; the tokens of the outcome taken, in order.
+    /// Checks a choice. Returns the tokens of the outcome taken, in order.
     fn check(
         &self,
         at: usize,
@@ -232,7 +233,7 @@ impl SparseChoice {
 }
 
 impl Choice<'_> {
-    /// What is to be known of it without p. The outcome taken has its place whatever its q.
+    /// The choice without p. The outcome taken is listed even if its q is 0.
     fn sparse(&self) -> SparseChoice {
         let mut outcomes = self.outcomes_without_law();
         let taken = outcomes.iter().position(|(_, taken)| *taken);
@@ -301,7 +302,7 @@ impl SparseChoice {
     }
 }
 
-/// A choice of a [`SparseDraft`] beside the target's law.
+/// A choice of a [`SparseDraft`], with the target's distribution.
 struct SparseJudged<'a> {
     choices: &'a [SparseChoice],
     at: usize,
@@ -322,7 +323,7 @@ impl SparseJudged<'_> {
         self.with_law(&outcome.tokens).iter().map(|(_, p)| p).sum()
     }
 
-    /// p of all outcomes: 1 for a first choice, which is between all tokens.
+    /// p of all outcomes; 1 for a first choice, which is between all tokens.
     fn total(&self) -> f64 {
         match self.at {
             0 => 1.0,
@@ -330,7 +331,8 @@ impl SparseJudged<'_> {
         }
     }
 
-    /// The residual of a first choice, an outcome's spread over its tokens in proportion to p.
+    /// The residual of a first choice. That of an outcome is spread over its tokens in proportion
+    /// to p.
     fn residual_of_tokens(&self, weight: f64) -> Row<f64> {
         let mut row = row_of(self.law);
         for outcome in &self.choice().outcomes {

@@ -1,9 +1,9 @@
 //! Token by token: accept with min(1, p / q'), else draw from norm(max(0, p - q')).
 //!
-//! With a lexicon without n-grams this is mode `tli`, and over one shared vocabulary it is
-//! ordinary speculative sampling (Leviathan, Kalman and Matias, arXiv 2211.17192; Chen et al., arXiv
-//! 2302.01318); with n-grams it is the paper's rule, whose q' (Eq. 2) adjusts
-//! only the n-gram matched here.
+//! Without n-grams in the lexicon this is mode `tli`, and over one shared vocabulary it is ordinary
+//! speculative sampling (Leviathan, Kalman and Matias, arXiv 2211.17192; Chen et al., arXiv
+//! 2302.01318). With n-grams it is the paper's rule, whose q' (Eq. 2) adjusts only the n-gram that
+//! was matched.
 
 use vocab_align::{TargetId, TokenId};
 

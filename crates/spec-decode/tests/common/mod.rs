@@ -1,4 +1,4 @@
-//! The toy pair all integration tests share.
+//! The toy pair that all integration tests share.
 #![allow(dead_code, reason = "every test file uses its own part")]
 
 use std::collections::BTreeSet;
@@ -54,7 +54,7 @@ pub fn t(text: &str) -> TargetId {
     TargetId(TARGET.id(text).expect("a target token"))
 }
 
-/// The tokens the fake drafter gives any probability.
+/// The tokens to which the fake drafter gives any probability.
 pub fn draft_active() -> Vec<u32> {
     ["a", "b", "c", "d", "e", "ef", "bd"]
         .iter()
@@ -62,7 +62,7 @@ pub fn draft_active() -> Vec<u32> {
         .collect()
 }
 
-/// The tokens the fake target gives any probability.
+/// The tokens to which the fake target gives any probability.
 pub fn target_active() -> Vec<u32> {
     let texts = [
         "a", "b", "c", "d", "e", "ab", "abd", "ace", "cd", "de", "efa", "zz",
@@ -86,7 +86,7 @@ pub fn hashed_models(seed: u64, spread: f32) -> (FakeModel<DraftId>, FakeModel<T
     )
 }
 
-/// Models that mostly agree about the text, with a chance to end the turn.
+/// Models that mostly agree about the text, with some probability of ending the turn.
 pub fn text_models(
     seed: u64,
     pair: &Pair,
