@@ -13,23 +13,24 @@ use crate::{LmConfig, LmError, StoredCheckpoint};
 pub struct HostTensor {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// `shape.product()` values.
+    /// Values, `shape.product()` of them.
     pub data: Vec<f32>,
 }
 
 /// Storage type of a written checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredType {
-    /// Four bytes a weight, exact.
+    /// Four bytes per weight, exact.
     F32,
-    /// Two bytes a weight, rounded to nearest even.
+    /// Two bytes per weight: bf16, rounded to nearest even.
     Bf16,
-    /// Two bytes a weight in half precision, rounded to nearest even, those beyond 65504 to that.
+    /// Two bytes per weight: half precision, rounded to nearest even. Values beyond 65504 become
+    /// that number.
     F16,
 }
 
-/// A model as the project passes it around: files, engines and trainers all convert from and to
-/// this. Tensors carry Hugging Face names; exactly those the configuration implies are present.
+/// A model in memory. Files, engines and trainers all convert from and to this form. Tensors have
+/// Hugging Face names; exactly those that the configuration implies are present.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     /// Shape of the model.
@@ -39,7 +40,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads a model folder into memory, in f32: what [`StoredCheckpoint`] opens.
+    /// Reads a model folder into memory, in f32, through [`StoredCheckpoint`].
     ///
     /// # Errors
     /// Those of [`StoredCheckpoint::open`].
@@ -47,14 +48,15 @@ impl Checkpoint {
         Self::of(&StoredCheckpoint::open(folder)?)
     }
 
-    /// Checks that exactly the tensors the configuration implies are there, in the right shapes.
+    /// Checks that exactly the tensors that the configuration implies are there, with the right
+    /// shapes.
     pub fn check(&self, origin: &Path) -> Result<(), LmError> {
         check_tensors(&self.tensors, &expected_tensors(&self.config), origin)
     }
 
-    /// Writes `model.safetensors`, then `config.json`, each through a temporary file and synced: an
-    /// interrupted write leaves the previous files whole, and a folder with a new `config.json` has
-    /// the weights that belong to it.
+    /// Writes `model.safetensors`, then `config.json`, each through a temporary file that is
+    /// synced. An interrupted write leaves the previous files whole, and a folder with a new
+    /// `config.json` has the weights that belong to it.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -62,7 +64,7 @@ impl Checkpoint {
         write_model(self, folder, stored, u64::MAX)
     }
 
-    /// The named tensor.
+    /// The tensor of this name.
     ///
     /// # Errors
     /// [`LmError::MissingTensor`].
@@ -86,10 +88,10 @@ impl Checkpoint {
     }
 }
 
-/// Checks that exactly these tensors are there, in these shapes.
+/// Checks that exactly these tensors are there, with these shapes.
 ///
 /// # Errors
-/// Missing, misshapen or leftover tensors, as of `origin`.
+/// Missing, misshapen or leftover tensors; the error names `origin`.
 pub(crate) fn check_tensors(
     tensors: &BTreeMap<String, HostTensor>,
     expected: &[(String, Vec<usize>)],
@@ -121,10 +123,10 @@ pub(crate) fn check_tensors(
     })
 }
 
-/// Rows of a tensor in memory: entries of the outermost dimension, single values for vectors.
+/// Rows of a tensor in memory: entries of the outermost dimension, or single values of a vector.
 ///
 /// # Errors
-/// No such tensor or rows, as of `origin`.
+/// No such tensor or rows; the error names `origin`.
 pub(crate) fn rows_of<'a>(
     tensors: &'a BTreeMap<String, HostTensor>,
     name: &str,

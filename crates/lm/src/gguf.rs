@@ -1,4 +1,4 @@
-//! What llama.cpp calls the parts of a model, and how it changes them.
+//! Names of a model's parts in llama.cpp, and the changes that it makes to their values.
 
 use serde_json::{Value, json};
 use weights::{Format, GgufValue, TensorFiles};
@@ -9,10 +9,10 @@ use crate::{LmConfig, LmError};
 
 /// The output head.
 pub(crate) const HEAD: &str = "output.weight";
-/// What the scaling of rotary embeddings divides their frequencies by; `config.json` says it too.
+/// Divisors of the rotary frequencies by their scaling. They follow from `config.json` too.
 pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-/// Parts of a block, by Hugging Face's name and by llama.cpp's.
+/// Parts of a block, by Hugging Face's and by llama.cpp's name.
 const PARTS: [(&str, &str); 12] = [
     ("self_attn.q_proj", "attn_q"),
     ("self_attn.k_proj", "attn_k"),
@@ -28,23 +28,23 @@ const PARTS: [(&str, &str); 12] = [
     ("self_attn.qkv_proj", "attn_qkv"),
 ];
 
-/// Norms of a block that has them around both of its halves.
+/// Norms of a block that has them before and after attention and MLP.
 const NORMS_AROUND: [(&str, &str); 3] = [
     ("post_attention_layernorm", "post_attention_norm"),
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
-/// Architectures whose tensors keep their values in a GGUF file, but for the order of rows and the unit
-/// of norms, with our name of each.
+/// Architectures whose tensors keep their values in a GGUF file, except for the order of rows and
+/// the unit of norms, with the `model_type` of each.
 const KNOWN: [(&str, &str); 4] = [
     ("llama", "llama"),
     ("qwen2", "qwen2"),
     ("qwen3", "qwen3"),
     ("gemma3", "gemma3_text"),
 ];
-/// Blocks of the one Gemma 3 whose scores are scaled by the width of the model over its heads, not by
-/// the width of a head.
+/// Number of blocks of the one Gemma 3 whose scores are scaled by the width of the model over its
+/// number of heads, and not by the width of a head.
 const GEMMA3_27B_BLOCKS: i64 = 62;
 
 /// llama.cpp's name of a tensor of such a model.
@@ -66,7 +66,7 @@ pub(crate) fn stored_name(config: &LmConfig, name: &str) -> String {
     }
 }
 
-/// llama.cpp's name of the architecture, and the `model_type` it is.
+/// llama.cpp's name of the architecture, and its `model_type`.
 fn architecture(files: &TensorFiles) -> Result<(&'static str, &'static str), LmError> {
     let key = "general.architecture";
     let Some(GgufValue::Text(name)) = files.keys().get(key) else {
@@ -83,8 +83,8 @@ fn architecture(files: &TensorFiles) -> Result<(&'static str, &'static str), LmE
     })
 }
 
-/// What the norms of a file are above ours: llama.cpp's converter adds their unit to those that are
-/// counted from it.
+/// Excess of the norms' weights in a file over ours: llama.cpp's converter adds the 1 to norms that
+/// multiply by `1 + weight`.
 pub(crate) fn norm_offset(files: &TensorFiles, config: &LmConfig) -> f32 {
     match files.format() {
         Format::Gguf => 1.0 - config.unit_norm(),
@@ -100,9 +100,9 @@ pub(crate) fn fault(files: &TensorFiles, key: &str, message: impl Into<String>) 
     }
 }
 
-/// Width of the heads whose query and key rows are in llama.cpp's order, where they are: of models
-/// that it calls llama, its converter puts the two halves of a head, which rotate against each other,
-/// side by side.
+/// Width of the heads whose query and key rows are in llama.cpp's order; `None` if rows are in
+/// ours. In models that llama.cpp calls llama, its converter interleaves the two halves of a head,
+/// which rotate against each other.
 pub(crate) fn permuted_heads(
     files: &TensorFiles,
     config: &LmConfig,
@@ -113,14 +113,14 @@ pub(crate) fn permuted_heads(
     Ok((architecture(files)?.0 == "llama").then_some(config.head_dim))
 }
 
-/// The row of such a tensor that is our `row`.
+/// The row of a permuted tensor that is our row `row`.
 pub(crate) fn permuted_row(row: usize, head: usize) -> usize {
     let (start, within) = (row / head * head, row % head);
     let half = head / 2;
     start + within % half * 2 + within / half
 }
 
-/// Tokens that the keys of a GGUF file name as ends of an answer; none of other files.
+/// Tokens that the keys of a GGUF file name as ends of an answer; none for other files.
 pub(crate) fn ends(files: &TensorFiles) -> Vec<u32> {
     let keys = Keys { files, model: "" };
     let ends = keys.ends();
@@ -129,7 +129,7 @@ pub(crate) fn ends(files: &TensorFiles) -> Vec<u32> {
         .collect()
 }
 
-/// The configuration that a file's keys describe.
+/// Reads the configuration that a file's keys describe.
 pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
     let (model, model_type) = architecture(files)?;
     let keys = Keys { files, model };
@@ -177,8 +177,8 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
     }
 }
 
-/// The configuration with Llama 3's frequency scaling, of which a GGUF file holds the result only:
-/// the one with the parameters of all published models if it gives the same factors.
+/// The configuration with Llama 3's frequency scaling. A GGUF file has only the resulting factors,
+/// so the parameters of all published models are taken if they give the same factors.
 fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmConfig, LmError> {
     let path = files.paths().next().unwrap_or("".as_ref());
     let mut buffer = weights::RowBuffer::default();
@@ -203,7 +203,7 @@ fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmCo
     }
 }
 
-/// Refuses factors of the rotation in a GGUF file that are not those of its configuration.
+/// Checks that the factors of the rotation in a GGUF file are those of its configuration.
 pub(crate) fn check_factors(files: &TensorFiles, config: &LmConfig) -> Result<(), LmError> {
     let Some(tensor) = files
         .get(ROPE_FACTORS)
@@ -225,7 +225,7 @@ pub(crate) fn check_factors(files: &TensorFiles, config: &LmConfig) -> Result<()
     }
 }
 
-/// True where the rotation of a configuration is that of a plain one, divided by these factors.
+/// True if the rotation of `config` is that of `plain`, divided by these factors.
 fn scales_by(config: &LmConfig, plain: &LmConfig, factors: &[f32]) -> bool {
     let context = config.max_position_embeddings;
     let (before, after) = (

@@ -1,5 +1,5 @@
-//! The keys of a GGUF file that say what a model computes: which are read, which change nothing, and
-//! which are refused because they may change numbers.
+//! The keys of a GGUF file that describe a model's computation: keys that are read, keys that
+//! change nothing, and keys that are refused because they may change numbers.
 
 use serde_json::{Value, json};
 use weights::{GgufValue, TensorFiles};
@@ -7,7 +7,7 @@ use weights::{GgufValue, TensorFiles};
 use super::gguf::fault;
 use crate::LmError;
 
-/// Keys behind the name of the architecture that are read.
+/// Keys, without the name of the architecture, that are read.
 const READ: &[&str] = &[
     "attention.head_count",
     "attention.head_count_kv",
@@ -35,19 +35,19 @@ const READ: &[&str] = &[
     "rope.scaling.yarn_beta_slow",
 ];
 
-/// Keys behind the name of the architecture that change nothing.
+/// Keys, without the name of the architecture, that change nothing.
 const HARMLESS: &[&str] = &[
-    // The embedding says it.
+    // The embedding determines it.
     "vocab_size",
-    // Of another kind of norm.
+    // It belongs to another kind of norm.
     "attention.layer_norm_epsilon",
-    // What the scaling was made for, not what it is.
+    // The purpose of the scaling, not the scaling itself.
     "rope.scaling.finetuned",
     "tensor_data_layout",
 ];
 
-/// Keys behind the name of the architecture, with the value that stands for nothing. With zero, false
-/// or an empty list any key does.
+/// Keys, without the name of the architecture, with their neutral value. Zero, false and an empty
+/// list are neutral for any key.
 const NEUTRAL: &[(&str, f64)] = &[
     ("attention.causal", 1.0),
     ("attention.output_scale", 1.0),
@@ -60,7 +60,7 @@ const NEUTRAL: &[(&str, f64)] = &[
 /// The keys of one architecture.
 pub(super) struct Keys<'a> {
     pub(super) files: &'a TensorFiles,
-    /// llama.cpp's name of it.
+    /// llama.cpp's name of the architecture.
     pub(super) model: &'static str,
 }
 
@@ -74,12 +74,12 @@ impl Keys<'_> {
         fault(self.files, &self.name(key), message)
     }
 
-    /// A number; null where there is none.
+    /// A number; null if there is none.
     pub(super) fn number(&self, key: &str) -> Value {
         match self.files.keys().get(&self.name(key)) {
             Some(GgufValue::Int(value)) => i64::try_from(*value).map_or(Value::Null, Value::from),
             Some(GgufValue::Float(value)) => Value::from(*value),
-            // A list with a number for each layer, all of them alike.
+            // A list with a number for each layer, all equal.
             Some(GgufValue::Numbers(numbers)) => match uniform(numbers) {
                 Some(number) if number.fract() == 0.0 => Value::from(number as i64),
                 Some(number) => Value::from(number),
@@ -89,7 +89,7 @@ impl Keys<'_> {
         }
     }
 
-    /// A number that was rounded to f32, as it was written.
+    /// The shortest decimal number that rounds to the stored f32, as it was written.
     pub(super) fn real(&self, key: &str) -> Option<f64> {
         let value = self.number(key).as_f64()?;
         let written = (value as f32).to_string().parse::<f64>().ok();
@@ -110,7 +110,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Refuses what may change numbers and is not read.
+    /// Refuses keys that may change numbers and are not read.
     pub(super) fn check(&self) -> Result<(), LmError> {
         let prefix = self.name("");
         for (name, value) in self.files.keys() {
@@ -171,7 +171,7 @@ impl Keys<'_> {
         let width = self.number("embedding_length").as_u64();
         let implied = width.zip(count).and_then(|(w, n)| w.checked_div(n));
         let Some(head) = self.number("attention.key_length").as_u64().or(implied) else {
-            // What is missing is said by those who need it.
+            // A missing key is reported by its reader.
             return Ok(());
         };
         for key in ["attention.value_length", "rope.dimension_count"] {
@@ -190,7 +190,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// The scaling of the rotation, in the terms of `config.json`.
+    /// The scaling of the rotation in the format of `config.json`.
     pub(super) fn scaling(&self) -> Result<Option<Value>, LmError> {
         let factor = self.real("rope.scaling.factor").filter(|x| *x != 0.0);
         let factor = factor.or(self.real("rope.scale_linear").filter(|x| *x != 0.0));
@@ -236,7 +236,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Windows and their rotation, in the terms of `config.json`.
+    /// Writes windows and their rotation in the format of `config.json`.
     pub(super) fn windows(&self, json: &mut Value) -> Result<(), LmError> {
         let context = self.number("context_length").as_u64();
         if self.model != "gemma3" {
@@ -286,14 +286,14 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// Tokens that end an answer: of a text, of a turn, of a message.
+    /// Tokens that end an answer: ends of a text, of a turn, of a message.
     pub(super) fn ends(&self) -> Value {
         let names = ["eos_token_id", "eot_token_id", "eom_token_id"];
         let ids = names.map(|name| self.token(name));
         ids.into_iter().filter(|id| !id.is_null()).collect()
     }
 
-    /// A token by the name of its key; null where there is none.
+    /// A token by the name of its key; null if there is none.
     pub(super) fn token(&self, name: &str) -> Value {
         match self.files.keys().get(&format!("tokenizer.ggml.{name}")) {
             Some(GgufValue::Int(id)) => u32::try_from(*id).map_or(Value::Null, Value::from),
@@ -302,13 +302,13 @@ impl Keys<'_> {
     }
 }
 
-/// The number that all of a list are.
+/// The number that all entries of a list have; `None` if they differ.
 fn uniform(numbers: &[f64]) -> Option<f64> {
     let first = numbers.first()?;
     numbers.iter().all(|other| other == first).then_some(*first)
 }
 
-/// A value, for messages.
+/// Text of a value, for messages.
 fn shown(value: &GgufValue) -> String {
     match value {
         GgufValue::Int(value) => value.to_string(),

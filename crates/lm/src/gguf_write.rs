@@ -1,5 +1,5 @@
-//! Writing a model as a GGUF file, as llama.cpp's own converter lays it out: what [`gguf`](crate::gguf)
-//! undoes when it reads one.
+//! Writer of a model as a GGUF file in the layout of llama.cpp's own converter.
+//! [`gguf`](crate::gguf) reverses it when it reads such a file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::source::{RowBuffer, TensorSource};
 use crate::write::Part;
 use crate::{LmConfig, LmError, StoredCheckpoint};
 
-/// Values that are read, encoded and written at once.
+/// Number of values that are read, encoded and written at once.
 const AT_ONCE: usize = 1 << 20;
 /// Version of the layout of quantised blocks.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -22,12 +22,12 @@ const QUANTIZATION_VERSION: u32 = 2;
 /// Keys of a file, in the order in which they are written.
 type Keys = Vec<(String, GgufEntry)>;
 
-/// How the matrices of a GGUF file are written. Norms and biases are in f32 always.
+/// Storage type of the matrices of a GGUF file. Norms and biases are always in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GgufType {
     /// Half precision.
     F16,
-    /// Eight bits with a scale for 32 values; half precision where rows are not whole blocks.
+    /// Eight bits with a scale per 32 values; half precision if rows are not whole blocks.
     Q8_0,
 }
 
@@ -39,7 +39,7 @@ impl GgufType {
         }
     }
 
-    /// llama.cpp's number of files whose matrices are mostly of this type.
+    /// llama.cpp's number for files whose matrices are mostly of this type.
     fn file_type(self) -> u32 {
         match self {
             Self::F16 => 1,
@@ -48,13 +48,13 @@ impl GgufType {
     }
 }
 
-/// Writes a model as a GGUF file, a few rows at a time, with `others` as further keys: its name, its
-/// tokenizer. The file is read again before it is put to its place: what its keys say of the model must
-/// be the model.
+/// Writes a model as a GGUF file, a few rows at a time. `others` are further keys: its name, its
+/// tokenizer. Before the file is moved to its place it is read again, and its keys must describe
+/// the same model.
 ///
 /// # Errors
-/// [`LmError::NotGguf`], which names what cannot be written; a file that cannot be written; those of the
-/// source.
+/// [`LmError::NotGguf`], which names the part that cannot be written; a file that cannot be
+/// written; errors of the source.
 pub fn write_gguf(
     source: &dyn TensorSource,
     path: &Path,
@@ -91,7 +91,7 @@ fn fill(
     same(config, &StoredCheckpoint::open_gguf(part.place())?)
 }
 
-/// What can be checked before weights are at hand: whether the model is one that is written.
+/// Checks, without the weights, that the model can be written.
 ///
 /// # Errors
 /// [`LmError::NotGguf`].
@@ -119,7 +119,7 @@ fn unwritten(what: impl Into<String>) -> LmError {
     LmError::NotGguf { what: what.into() }
 }
 
-/// The keys that say what the model computes.
+/// The keys that describe the model's computation.
 fn keys(config: &LmConfig, stored: GgufType) -> Result<Keys, LmError> {
     let name = architecture(config)?;
     let biases = config.block.biases;
@@ -164,7 +164,7 @@ fn keys(config: &LmConfig, stored: GgufType) -> Result<Keys, LmError> {
         add("rope.dimension_count", count(config.rope.dims)?);
     }
     match &config.rope.scaling {
-        // Llama 3's is a tensor of factors.
+        // Llama 3's scaling is a tensor of factors.
         RopeScaling::Default | RopeScaling::Llama3 { .. } => {}
         RopeScaling::Linear { factor } => {
             add("rope.scaling.type", "linear".into());
@@ -184,7 +184,7 @@ fn count(size: usize) -> Result<GgufEntry, LmError> {
     Ok(size.into())
 }
 
-/// The tensors of a file, and the name of each in memory; none of the factors of the rotation.
+/// The tensors of a file, with the name of each in memory; `None` for the factors of the rotation.
 fn tensors(config: &LmConfig, stored: GgufType) -> (Vec<GgufTensor>, Vec<Option<String>>) {
     let each = expected_tensors(config).into_iter().map(|(own, shape)| {
         let tensor = GgufTensor {
@@ -234,7 +234,7 @@ fn write_tensor(
             let width: usize = tensor.shape.iter().skip(1).product();
             let rows = tensor.shape.first().copied().unwrap_or(1);
             let step = (AT_ONCE / width.max(1)).max(1);
-            // Whole heads, whose rows change places.
+            // Whole heads, because their rows are permuted.
             let step = head.map_or(step, |head| step.next_multiple_of(head));
             let (mut buffer, mut turned) = (RowBuffer::default(), Vec::new());
             for start in (0..rows).step_by(step) {
@@ -251,7 +251,7 @@ fn write_tensor(
     part.write(&[0; 32][..padding])
 }
 
-/// Rows of whole heads in llama.cpp's order.
+/// Rows of whole heads, permuted to llama.cpp's order.
 fn permuted<'a>(
     values: &[f32],
     rows: Range<usize>,
@@ -269,7 +269,7 @@ fn permuted<'a>(
     to
 }
 
-/// What Llama 3's scaling divides the frequencies of the rotation by.
+/// Divisors of the rotary frequencies by Llama 3's scaling.
 fn factors(config: &LmConfig) -> Vec<f32> {
     let mut plain = config.rope.clone();
     plain.scaling = RopeScaling::Default;
@@ -281,7 +281,7 @@ fn factors(config: &LmConfig) -> Vec<f32> {
         .collect()
 }
 
-/// Compares what was written with what was meant: a key that a GGUF file has no word for is named.
+/// Compares the written file with the configuration. An error names a key that GGUF cannot express.
 fn same(config: &LmConfig, read: &StoredCheckpoint) -> Result<(), LmError> {
     // Tokens at the ends of a text are keys of the tokenizer.
     let ends = ["bos_token_id", "eos_token_id"];

@@ -14,9 +14,9 @@ use crate::{Checkpoint, LmConfig, LmError};
 /// Standard deviation of freshly drawn projection weights.
 pub(crate) const INIT_STD: f32 = 0.02;
 
-/// A randomly initialised model: normal weights with deviation 0.02 (residual output projections
-/// scaled down by `sqrt(2 * layers)`), unit norms, zero biases. The same seed gives the same
-/// weights on every machine.
+/// A randomly initialised model: normal weights with standard deviation 0.02 (residual output
+/// projections are scaled down by `sqrt(2 * layers)`), unit norms, zero biases. The same seed gives
+/// the same weights on every machine.
 pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let residual = INIT_STD / (2.0 * config.num_layers as f32).sqrt();
@@ -42,8 +42,8 @@ pub fn random_checkpoint(config: &LmConfig, seed: u64) -> Checkpoint {
     }
 }
 
-/// Normal numbers around zero with deviation `std`: Box-Muller on the portable generator, since the
-/// float path of `rand` itself is not pinned across versions.
+/// Normal numbers with mean zero and standard deviation `std`. They are drawn by Box-Muller on the
+/// portable generator, since the float path of `rand` itself is not pinned across versions.
 pub fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
     use rand::Rng;
     let mut uniform = || (f64::from(rng.next_u32()) + 0.5) / 4_294_967_296.0;
@@ -56,16 +56,16 @@ pub fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
         .collect()
 }
 
-/// Bound of uniform weights whose deviation is [`INIT_STD`].
+/// Bound of uniform weights whose standard deviation is [`INIT_STD`].
 const BOUND: f32 = 0.034_641;
 
-/// Random weights as fast as memory takes them, made where they are read, for timing shapes: uniform
-/// projections and embeddings that bf16 holds, as those of most checkpoints, unit norms, zero biases.
-/// The same seed gives the same weights.
+/// Random weights for timing shapes, generated as fast as memory takes them, at the place where
+/// they are read: uniform projections and embeddings that bf16 holds exactly, as those of most
+/// checkpoints, unit norms, zero biases. The same seed gives the same weights.
 #[derive(Clone, Debug)]
 pub struct RandomWeights {
     config: LmConfig,
-    /// Position in the architecture and shape.
+    /// Index in the architecture and shape, by name.
     tensors: HashMap<String, (u64, Vec<usize>)>,
     seed: u64,
 }
@@ -116,7 +116,7 @@ impl TensorSource for RandomWeights {
         let before = ((rows.start * width) as u64).wrapping_mul(STEP);
         let mut state = (self.seed ^ (index << 32)).wrapping_add(before);
         values.extend((0..rows.len() * width).map(|_| {
-            // SplitMix64; the upper half of the output is enough for a weight.
+            // SplitMix64; the upper half of its output suffices for a weight.
             state = state.wrapping_add(STEP);
             let mut z = state;
             z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

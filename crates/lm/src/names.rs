@@ -1,7 +1,7 @@
-//! Hugging Face tensor names and the shapes a configuration implies.
+//! Hugging Face tensor names and the shapes that a configuration implies.
 //!
-//! In memory every projection is a tensor of its own under the names of Llama. Some families store
-//! several of them as one, or all of them under a prefix: [`stored`] and [`canonical`] translate.
+//! In memory every projection is a separate tensor under the names of Llama. Some families store
+//! several of them as one, or all of them under a prefix; [`stored`] and [`canonical`] translate.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use crate::config::{Architecture, LmConfig, Norms, QkNorm};
 
 /// The embedding, `[vocab_size, hidden_size]`.
 pub const EMBEDDING: &str = "model.embed_tokens.weight";
-/// The norm behind the last block, `[hidden_size]`.
+/// The norm after the last block, `[hidden_size]`.
 pub const FINAL_NORM: &str = "model.norm.weight";
-/// The output head where it is not the embedding, `[vocab_size, hidden_size]`.
+/// The output head if it is not the embedding, `[vocab_size, hidden_size]`.
 pub const HEAD: &str = "lm_head.weight";
 
 /// Full name of a tensor inside block `layer`.
@@ -20,16 +20,16 @@ pub fn in_layer(layer: usize, part: &str) -> String {
     format!("model.layers.{layer}.{part}")
 }
 
-/// Names of the norms of a block, `[hidden_size]` each; `None` where the family has none there.
+/// Names of the norms of a block, `[hidden_size]` each; `None` for norms that the family lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NormNames {
-    /// In front of attention.
+    /// Norm before attention.
     pub attention_in: Option<&'static str>,
-    /// Behind attention.
+    /// Norm after attention.
     pub attention_out: Option<&'static str>,
-    /// In front of the MLP.
+    /// Norm before the MLP.
     pub mlp_in: Option<&'static str>,
-    /// Behind the MLP.
+    /// Norm after the MLP.
     pub mlp_out: Option<&'static str>,
 }
 
@@ -54,8 +54,8 @@ impl Norms {
     }
 }
 
-/// Tensors of one block with their shapes in memory, `[out, in]` for projections. Matrices that read
-/// the same input follow each other.
+/// Tensors of one block with their shapes in memory, `[out, in]` for projections. Matrices with the
+/// same input follow each other.
 pub(crate) fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (d, f) = (config.hidden_size, config.intermediate_size);
     let (q, kv) = (config.q_width(), config.kv_width());
@@ -121,7 +121,7 @@ pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
     tensors
 }
 
-/// A value that every element of a tensor starts with: that of a unit norm, zero for a bias. `None`
+/// The initial value of every element of a tensor: that of a unit norm, or zero for a bias. `None`
 /// for matrices, whose elements are drawn.
 pub fn constant_start(config: &LmConfig, name: &str) -> Option<f32> {
     if name.ends_with("norm.weight") {
@@ -133,18 +133,19 @@ pub fn constant_start(config: &LmConfig, name: &str) -> Option<f32> {
     }
 }
 
-/// Where a file keeps a tensor of the architecture.
+/// Place of a tensor of the architecture in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     /// Name in the file, after [`canonical`].
     pub name: String,
-    /// The rows of it that are meant; all of them without.
+    /// Rows of the stored tensor; `None` for all of them.
     pub rows: Option<Range<usize>>,
-    /// Rows of the whole stored tensor, where only some are meant.
+    /// Number of rows of the whole stored tensor, if only some belong to this one.
     pub of: usize,
 }
 
-/// Where a file of the family keeps the tensor `name`: several projections may be one matrix.
+/// Place of the tensor `name` in a file of the family, in which one matrix may hold several
+/// projections.
 pub fn stored(config: &LmConfig, name: &str) -> Stored {
     let (q, kv, f) = (
         config.q_width(),
@@ -191,9 +192,9 @@ pub fn stored(config: &LmConfig, name: &str) -> Stored {
     }
 }
 
-/// The name of a tensor of a file without the prefixes of models that have others beside their text
-/// model; `None` for tensors that are not weights of the text model: those of the others, and tables
-/// of rotary frequencies, which the configuration implies.
+/// The name of a file's tensor without the prefixes of models that contain other models too. `None`
+/// for tensors that are not weights of the text model: those of the other models, and tables of
+/// rotary frequencies, which the configuration implies.
 pub fn canonical<'a>(config: &LmConfig, name: &'a str) -> Option<Cow<'a, str>> {
     if name.ends_with("rotary_emb.inv_freq") {
         return None;

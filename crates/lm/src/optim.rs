@@ -1,8 +1,8 @@
 //! AdamW in one fused pass on the host.
 //!
-//! Optimisers on tensors walk every parameter about ten times through temporary ones, which on CPU
-//! costs as much as a forward. Here a step reads gradient, moments and weight once. The state is
-//! plain vectors, so that training resumes exactly from a file.
+//! Optimisers on tensors read every parameter about ten times through temporary tensors, which on a
+//! CPU costs as much as a forward. Here a step reads gradient, moments and weight once. The state
+//! consists of plain vectors, so that training resumes exactly from a file.
 
 use rayon::prelude::*;
 
@@ -15,11 +15,12 @@ pub struct AdamWConfig {
     pub beta1: f64,
     /// Decay of the second moment, in `[0, 1)`.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// Number added to the root of the second moment.
     pub epsilon: f64,
     /// Decoupled weight decay per unit of learning rate.
     pub weight_decay: f64,
-    /// Gradients are scaled down to this global Euclidean norm, if given.
+    /// Largest global Euclidean norm of the gradients, if there is one. Larger gradients are scaled
+    /// down to it.
     pub max_grad_norm: Option<f64>,
 }
 
@@ -73,7 +74,7 @@ impl AdamW {
         }
     }
 
-    /// An optimiser that goes on from a saved state.
+    /// An optimiser that continues from a saved state.
     pub fn resume(config: AdamWConfig, steps: u64, moments: Vec<Moments>) -> Self {
         Self {
             config,
@@ -87,13 +88,13 @@ impl AdamW {
         self.config
     }
 
-    /// Steps taken and the moments, in the order of the vectors, for saving.
+    /// Number of steps and the moments, in the order of the vectors, for saving.
     pub fn state(&self) -> (u64, &[Moments]) {
         (self.steps, &self.moments)
     }
 
-    /// Applies one update to weights that lie in one vector, in place; returns the norm of the
-    /// gradient before clipping.
+    /// Applies one update to weights in one vector, in place. Returns the norm of the gradient
+    /// before clipping.
     ///
     /// # Errors
     /// [`LmError::Device`] if the gradient is not finite; the weights are then untouched.
@@ -106,9 +107,9 @@ impl AdamW {
         self.step_parts(&mut [(weights, grads)], lr)
     }
 
-    /// Applies one update to several vectors of weights, each with its gradient and always in the
-    /// same order, in place; returns the norm of all gradients together before clipping. Weights
-    /// whose gradient is empty stay as they are.
+    /// Applies one update to several vectors of weights, in place, each with its gradient and
+    /// always in the same order. Returns the norm of all gradients together before clipping.
+    /// Weights with an empty gradient stay as they are.
     ///
     /// # Errors
     /// [`LmError::Device`] if a gradient is not finite; the weights are then untouched.
@@ -129,7 +130,7 @@ impl AdamW {
         Ok(norm)
     }
 
-    /// Counts a step and says how much its gradient is scaled.
+    /// Counts a step. Returns the factor of its gradient.
     fn next_scale(&mut self, norm: f64) -> f64 {
         self.steps += 1;
         match self.config.max_grad_norm {
@@ -139,7 +140,8 @@ impl AdamW {
     }
 }
 
-/// Elements whose squares are summed as one task, so that the order never depends on threads.
+/// Number of elements whose squares are summed as one task, so that the order never depends on
+/// threads.
 const NORM_CHUNK: usize = 16 * 1024;
 
 /// Norm of all gradients together.
@@ -185,8 +187,8 @@ impl Rule {
     }
 
     fn apply(&self, weights: &mut [f32], grads: &[f32], moments: &mut Moments) {
-        /// Weights updated by one task: large enough to amortise scheduling, small enough to
-        /// stay in the second-level cache with gradient and moments.
+        /// Number of weights updated by one task: large enough to amortise scheduling, small enough
+        /// to stay in the second-level cache with gradient and moments.
         const CHUNK: usize = 16 * 1024;
         moments.first.resize(weights.len(), 0.0);
         moments.second.resize(weights.len(), 0.0);

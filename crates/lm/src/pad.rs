@@ -1,4 +1,4 @@
-//! Cost padding: blocks and inner columns that cost what real ones cost and change nothing.
+//! Cost padding: blocks and inner columns that cost as much as real ones and change nothing.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -8,18 +8,19 @@ use crate::init::{INIT_STD, normal};
 use crate::names::{block_tensors, constant_start};
 use crate::{Checkpoint, in_layer};
 
-/// Generator of the padding weights; the block's index is its stream.
+/// Seed of the padding weights; the block's index selects the stream.
 const PAD_SEED: u64 = 0x9ad;
 
 impl Checkpoint {
-    /// The same function with `extra` more blocks behind the last one: normal weights of deviation
-    /// 0.02, unit norms, zero biases, and zeros in the two projections that write to the residual
-    /// stream (`o_proj`, `down_proj`).
+    /// The same function with `extra` more blocks after the last one. They have normal weights with
+    /// standard deviation 0.02, unit norms, zero biases, and zeros in the two projections that
+    /// write to the residual stream (`o_proj`, `down_proj`).
     ///
-    /// A padded model stands in for a larger one where step times matter (the paper's drafter step
-    /// takes 0.07 of a target step, Table 8): every block has memory of its own, is multiplied like
-    /// any other and has its own part of the KV cache. Logits equal the unpadded model's bit for
-    /// bit: what a padding block adds to the residual stream is a sum of products with zero.
+    /// A padded model replaces a larger one in measurements of step times (the paper's drafter step
+    /// takes 0.07 of a target step, Table 8). Every padding block has its own memory, is multiplied
+    /// like any other and has its own part of the KV cache. Logits equal the unpadded model's bit
+    /// for bit, because a padding block adds only sums of products with zero to the residual
+    /// stream.
     ///
     /// Padding is nested: the first blocks of a longer padding are those of a shorter one.
     #[must_use]
@@ -47,13 +48,14 @@ impl Checkpoint {
         self
     }
 
-    /// The same function with `extra` more inner columns in every MLP: normal weights of deviation
-    /// 0.02 into them, zeros out of them.
+    /// The same function with `extra` more inner columns in every MLP, with normal weights of
+    /// standard deviation 0.02 into them and zeros out of them.
     ///
-    /// Many narrow blocks spend their time between the matrices, where scoring five tokens costs five
-    /// times one. A wide model spends it reading weights, as the models do that it stands in for.
-    /// Logits equal the unpadded model's bit for bit in f32 and bf16: what a column adds to a sum is
-    /// a product with zero. In groups of quantised weights it could share a scale with real ones.
+    /// Many narrow blocks spend their time between the matrices, where scoring five tokens costs
+    /// five times as much as one. A wide model spends it reading weights, as the large models do
+    /// that it replaces. Logits equal the unpadded model's bit for bit in f32 and bf16, because a
+    /// padding column adds a product with zero. With quantised weights it could share the scale of
+    /// a group with real columns.
     #[must_use]
     pub fn pad_width(mut self, extra: usize) -> Self {
         let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);

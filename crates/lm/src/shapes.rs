@@ -1,8 +1,9 @@
-//! Shapes of known models, for random weights that take their time.
+//! Shapes of known models. With random weights they take the time of the real ones.
 
 use crate::{LmConfig, LmError};
 
-/// Name; layers, hidden size, inner size, heads, heads of keys and values, vocabulary, positions.
+/// Name; numbers of layers, hidden size, inner size, heads, heads of keys and values, vocabulary,
+/// positions.
 const SHAPES: [(&str, [usize; 7]); 5] = [
     ("llama-68m", [2, 768, 3072, 12, 12, 32000, 2048]),
     ("llama-242m", [12, 1024, 2816, 16, 8, 49152, 2048]),
@@ -11,7 +12,7 @@ const SHAPES: [(&str, [usize; 7]); 5] = [
     ("llama-3-8b", [32, 4096, 14336, 32, 8, 128_256, 8192]),
 ];
 
-/// The configuration of a known model; `None` for a name that is none.
+/// The configuration of a known model; `None` for any other name.
 ///
 /// # Errors
 /// None for the names of this list.
@@ -39,7 +40,7 @@ pub fn known_shape(name: &str) -> Option<Result<LmConfig, LmError>> {
     Some(LmConfig::from_json(&json.to_string(), "(shape)".as_ref()))
 }
 
-/// Names that [`known_shape`] knows.
+/// Names of all known shapes.
 pub fn shape_names() -> impl Iterator<Item = &'static str> {
     SHAPES.iter().map(|(name, _)| *name)
 }

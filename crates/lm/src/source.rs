@@ -1,4 +1,4 @@
-//! Where weights come from: a checkpoint in memory, files, or a generator.
+//! Sources of weights: a checkpoint in memory, files, or a generator.
 
 use std::ops::Range;
 
@@ -13,20 +13,20 @@ pub struct RowBuffer {
     pub(crate) own: Vec<f32>,
 }
 
-/// The weights of a model, read a few rows at a time, so that a model is packed without ever being in
-/// memory as f32. Threads read side by side.
+/// A source of a model's weights. They are read a few rows at a time, so that a model is packed
+/// without ever being in memory as f32. Several threads may read at once.
 pub trait TensorSource: Sync {
-    /// Shape of the model; [`expected_tensors`] of it are there.
+    /// Shape of the model. The source has all of its [`expected_tensors`].
     fn config(&self) -> &LmConfig;
 
-    /// Checks what can be checked without reading every value.
+    /// Checks everything that can be checked without reading every value.
     ///
     /// # Errors
     /// Missing, leftover or misshapen tensors.
     fn check(&self) -> Result<(), LmError>;
 
-    /// `rows` of a tensor under its Hugging Face name, one after the other: entries of the outermost
-    /// dimension, single values for vectors.
+    /// Rows of a tensor under its Hugging Face name, one after the other. Rows are entries of the
+    /// outermost dimension, or single values of a vector.
     ///
     /// # Errors
     /// No such tensor; a file that cannot be read.
@@ -37,7 +37,7 @@ pub trait TensorSource: Sync {
         buffer: &'a mut RowBuffer,
     ) -> Result<&'a [f32], LmError>;
 
-    /// Whether bf16 holds every value of a tensor, if that is known without reading it.
+    /// True if bf16 holds every value of a tensor; `None` if that is unknown without reading it.
     fn is_bf16(&self, name: &str) -> Option<bool> {
         let _ = name;
         None
@@ -64,7 +64,7 @@ impl TensorSource for Checkpoint {
 }
 
 impl Checkpoint {
-    /// Reads all of a source into memory, in f32: for models that learn.
+    /// Reads all of a source into memory, in f32, for training.
     ///
     /// # Errors
     /// Those of the source.

@@ -1,4 +1,4 @@
-//! A model in files, read when its weights are needed.
+//! A model in files, whose weights are read when they are needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,45 +12,46 @@ use crate::{LmConfig, LmError, gguf};
 
 const CONFIG: &str = "config.json";
 
-/// A model folder whose weights stay in their files: safetensors, PyTorch's, or GGUF. The headers are
-/// read and checked, values only on demand.
+/// A model folder whose weights stay in their files: safetensors, PyTorch's, or GGUF. Headers are
+/// read and checked at once, values only on demand.
 #[derive(Debug)]
 pub struct StoredCheckpoint {
     config: LmConfig,
     files: TensorFiles,
-    /// Every tensor of the architecture.
+    /// Places of all tensors of the architecture.
     places: BTreeMap<String, Place>,
 }
 
-/// Where a tensor of the architecture lies.
+/// Place of a tensor of the architecture in the files.
 #[derive(Clone, Debug)]
 struct Place {
     /// Name in the files.
     stored: String,
-    /// The first of its rows: several projections may be stored as one.
+    /// Index of its first row, since several projections may be stored as one.
     first: usize,
-    /// How many there are.
+    /// Number of its rows.
     rows: usize,
-    /// Width of the heads whose rows llama.cpp has put in another order.
+    /// Width of the heads whose rows llama.cpp has permuted; `None` if rows are in order.
     permuted: Option<usize>,
-    /// What stored values are above ours.
+    /// Excess of stored values over ours.
     above: f32,
 }
 
 impl StoredCheckpoint {
     /// Opens a model folder: `config.json`, and weights in any format that [`TensorFiles::open`]
-    /// finds. Beside GGUF weights `config.json` may be missing: their keys say what the model is.
+    /// finds. With GGUF weights `config.json` may be missing, because their keys describe the
+    /// model.
     ///
     /// # Errors
     /// A configuration that is missing or not supported; files that are malformed; tensors that are
-    /// missing, leftover, misshapen or of a type that is not read, each named with its file.
+    /// missing, leftover, misshapen or of a type that is not read. Each error names the file.
     pub fn open(folder: &Path) -> Result<Self, LmError> {
         let files = TensorFiles::open(folder);
         let config = Self::config_of(folder, files.as_ref().ok())?;
         Self::of(folder, config, files?)
     }
 
-    /// Opens a GGUF file, or the parts of one by the name of any of them.
+    /// Opens a GGUF file, or all parts of a model by the name of any of them.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -60,12 +61,12 @@ impl StoredCheckpoint {
         Self::of(file, config, files)
     }
 
-    /// The configuration of a model folder, with weights or without.
+    /// Reads the configuration of a model folder, with weights or without.
     ///
     /// # Errors
-    /// One that is missing, malformed or not supported.
+    /// A configuration that is missing, malformed or not supported.
     pub fn read_config(folder: &Path) -> Result<LmConfig, LmError> {
-        // The headers of other files say nothing that counts here.
+        // The headers of files in other formats do not affect the configuration.
         let gguf = || TensorFiles::open(folder).ok();
         let looked_at = weights::has_gguf(folder);
         Self::config_of(folder, looked_at.then(gguf).flatten().as_ref())
@@ -92,7 +93,7 @@ impl StoredCheckpoint {
         gguf::check_factors(&files, &config)?;
         let heads = gguf::permuted_heads(&files, &config)?;
         let norm_offset = gguf::norm_offset(&files, &config);
-        // Models that see as well as read put a prefix before the names of their text model.
+        // Vision models put a prefix before the names of their text model.
         let in_files = files.tensors().map(|(name, _)| name);
         let names: BTreeMap<String, String> = in_files
             .filter_map(|name| Some((canonical(&config, name)?.into_owned(), name.to_owned())))
@@ -103,7 +104,7 @@ impl StoredCheckpoint {
         };
         let [embedding, head] = of_head.map(|name| names.get(&name));
         if let (true, Some(embedding), Some(head)) = (config.tie_word_embeddings, embedding, head) {
-            // As in transformers 5: a head of its own counts, whatever the configuration says.
+            // As in transformers 5: a separate head counts, whatever the configuration says.
             config.tie_word_embeddings = equal(&files, embedding, head)?;
         }
         let mut places = BTreeMap::new();
@@ -150,7 +151,7 @@ impl StoredCheckpoint {
         Ok(of)
     }
 
-    /// Tensors that nothing reads would change nothing here, and something elsewhere.
+    /// Refuses tensors that are never read. They change nothing here but might elsewhere.
     fn check_leftover(&self) -> Result<(), LmError> {
         let used: BTreeSet<&str> = self.places.values().map(|p| p.stored.as_str()).collect();
         let tied = self.config.tie_word_embeddings;
@@ -158,7 +159,8 @@ impl StoredCheckpoint {
             let Some(own) = canonical(&self.config, name) else {
                 return true;
             };
-            // A tied head is the embedding, value by value, and factors are those of the rotation.
+            // A tied head equals the embedding, value by value, and factors are those of the
+            // rotation.
             name == gguf::ROPE_FACTORS || tied && [HEAD, gguf::HEAD].contains(&&*own)
         };
         let names = self.files.tensors().map(|(name, _)| name);
@@ -182,7 +184,7 @@ impl StoredCheckpoint {
         &self.files
     }
 
-    /// How the values of most bytes are stored: the format of the largest tensor.
+    /// Encoding of the largest tensor, which most bytes have.
     pub fn encoding(&self) -> Option<Encoding> {
         let tensors = self.files.tensors();
         let largest = tensors.max_by_key(|(_, tensor)| tensor.rows() * tensor.width())?;
@@ -197,7 +199,7 @@ impl StoredCheckpoint {
     }
 }
 
-/// Under which names a tensor may be stored: the name, the first row, the shape of all of it.
+/// Possible places of a tensor: the name, the first row, and the shape of the whole stored tensor.
 fn candidates(config: &LmConfig, name: &str, shape: &[usize]) -> Vec<(String, usize, Vec<usize>)> {
     let mut candidates = vec![(name.to_owned(), 0, shape.to_vec())];
     if name == EMBEDDING && config.tie_word_embeddings {
@@ -230,10 +232,10 @@ fn candidates(config: &LmConfig, name: &str, shape: &[usize]) -> Vec<(String, us
     candidates
 }
 
-/// Rows that are compared at once.
+/// Number of rows that are compared at once.
 const COMPARED: usize = 256;
 
-/// True where two tensors hold the same values.
+/// True if two tensors hold the same values.
 fn equal(files: &TensorFiles, one: &str, other: &str) -> Result<bool, LmError> {
     let shape = |name: &str| files.get(name).map(|tensor| tensor.shape.clone());
     if shape(one) != shape(other) {
@@ -270,7 +272,7 @@ impl TensorSource for StoredCheckpoint {
     }
 
     fn check(&self) -> Result<(), LmError> {
-        // Done when the files were opened.
+        // Checked when the files were opened.
         Ok(())
     }
 
@@ -306,7 +308,7 @@ impl TensorSource for StoredCheckpoint {
             own.extend(values.iter().map(|value| value - place.above));
             return Ok(own);
         };
-        // All heads that the rows are part of.
+        // All heads to which the rows belong.
         let heads = rows.start / head * head..rows.end.next_multiple_of(head);
         let values = self
             .files

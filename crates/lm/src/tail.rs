@@ -1,4 +1,4 @@
-//! The last blocks of a model by themselves: what learns while everything below them stays as it is.
+//! The last blocks of a model, which are trained while everything below them is frozen.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,12 +9,12 @@ use crate::names::{EMBEDDING, HEAD, expected_tensors, in_layer};
 use crate::{Checkpoint, HostTensor, LmConfig, LmError, RowBuffer, TensorSource};
 
 /// The last blocks of a model and the norm after them. Embedding, output head and all blocks below
-/// are those of the model it was taken from.
+/// are those of the model from which it was taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tail {
     /// Shape of the whole model.
     pub config: LmConfig,
-    /// Index of the first block that it holds; the last one is the model's last.
+    /// Index of the first block that it holds. The last one is the model's last.
     pub first: usize,
     /// Weights by Hugging Face name: exactly those of [`tail_tensors`].
     pub tensors: BTreeMap<String, HostTensor>,
@@ -23,7 +23,7 @@ pub struct Tail {
 /// Index of the first of the last `blocks` blocks of a model.
 ///
 /// # Errors
-/// [`LmError::Blocks`] unless the model has so many, and at least one is meant.
+/// [`LmError::Blocks`] for 0 blocks, or more than the model has.
 pub fn first_of_last(config: &LmConfig, blocks: usize) -> Result<usize, LmError> {
     match config.num_layers.checked_sub(blocks) {
         Some(first) if blocks > 0 => Ok(first),
@@ -69,16 +69,16 @@ impl Tail {
         self.config.num_layers - self.first
     }
 
-    /// Checks that exactly its tensors are there, in the right shapes.
+    /// Checks that exactly its tensors are there, with the right shapes.
     ///
     /// # Errors
-    /// Missing, misshapen or leftover tensors, as of `origin`.
+    /// Missing, misshapen or leftover tensors; the error names `origin`.
     pub fn check(&self, origin: &Path) -> Result<(), LmError> {
         let expected = tail_tensors(&self.config, self.first);
         check_tensors(&self.tensors, &expected, origin)
     }
 
-    /// Writes its weights over those of the model that it belongs to.
+    /// Writes its weights over those of the model to which it belongs.
     ///
     /// # Errors
     /// [`LmError::OtherModel`] for a model of another shape.
@@ -94,7 +94,7 @@ impl Tail {
     }
 }
 
-/// Of the tensors that its configuration implies, those of the tail are there.
+/// Of the tensors that its configuration implies, only those of the tail are available.
 impl TensorSource for Tail {
     fn config(&self) -> &LmConfig {
         &self.config

@@ -1,7 +1,7 @@
 //! Writing models and other tensors as safetensors.
 //!
-//! Every file is written beside its place, synced, and moved there, so that neither an interrupted
-//! program nor a machine that loses power leaves half a file under the name of a whole one.
+//! Every file is written under a temporary name, synced, and moved to its place, so that neither an
+//! interrupted program nor a power failure leaves half a file under the name of a whole one.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,10 +18,10 @@ use crate::{HostTensor, LmError, StoredType, saturated_half};
 
 const ONE_FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-/// Values that are read, encoded and written at once.
+/// Number of values that are read, encoded and written at once.
 const AT_ONCE: usize = 1 << 20;
 
-/// Where values are written to.
+/// Destination of written values.
 type Sink<'a> = dyn FnMut(&[f32]) -> Result<(), LmError> + 'a;
 
 impl StoredType {
@@ -40,7 +40,7 @@ impl StoredType {
         }
     }
 
-    /// The value that is read again of one that was written.
+    /// The value that is read back after `x` was written.
     pub fn rounded(self, x: f32) -> f32 {
         match self {
             Self::F32 => x,
@@ -49,7 +49,7 @@ impl StoredType {
         }
     }
 
-    /// The type by the name that `config.json` gives it.
+    /// Name of the type in `config.json`.
     pub fn torch_name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
@@ -59,7 +59,7 @@ impl StoredType {
     }
 }
 
-/// A file on its way to its place.
+/// A file that is being written under a temporary name.
 pub(crate) struct Part {
     path: PathBuf,
     part: PathBuf,
@@ -83,24 +83,25 @@ impl Part {
         self.to.write_all(bytes).map_err(LmError::io(&self.part))
     }
 
-    /// Hands over what was written, so that the file can be read where it is.
+    /// Hands the written bytes to the operating system, so that the file can be read under its
+    /// temporary name.
     pub(crate) fn flush(&mut self) -> Result<(), LmError> {
         self.to.flush().map_err(LmError::io(&self.part))
     }
 
-    /// Where it is on its way.
+    /// Temporary path of the file.
     pub(crate) fn place(&self) -> &Path {
         &self.part
     }
 
-    /// Takes the file away again.
+    /// Removes the file.
     pub(crate) fn discard(self) {
         drop(self.to);
-        // The error that is told is the one before.
+        // The earlier error is the one to report.
         let _ = std::fs::remove_file(&self.part);
     }
 
-    /// Moves the file to its place, with everything in it on the disk.
+    /// Moves the file to its place, with all of its content on the disk.
     pub(crate) fn finish(self) -> Result<(), LmError> {
         let Self { path, part, to } = self;
         let file = to
@@ -113,7 +114,8 @@ impl Part {
     }
 }
 
-/// Brings the names in a folder to the disk; where folders cannot be opened, nothing is to be done.
+/// Syncs the names in a folder to the disk. Nothing is done on systems where folders cannot be
+/// opened.
 fn sync_folder(folder: &Path) -> Result<(), LmError> {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
@@ -134,8 +136,8 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), LmError>
     part.finish()
 }
 
-/// Writes one safetensors file: the header, then the values of each tensor as `values` hands them to
-/// its sink.
+/// Writes one safetensors file: the header, then the values of each tensor as `values` passes them
+/// to its sink.
 fn write_file(
     path: &Path,
     tensors: &[(String, Vec<usize>)],
@@ -202,7 +204,7 @@ pub fn write_safetensors(
     })
 }
 
-/// Reads every tensor of one safetensors file as f32 into `into`.
+/// Reads every tensor of one safetensors file, as f32, into `into`.
 ///
 /// # Errors
 /// A file that is missing, malformed, or holds other than numbers.
@@ -220,9 +222,9 @@ pub fn read_safetensors(
     Ok(())
 }
 
-/// Writes a model folder, a few rows at a time: weights in files of at most `shard` bytes (but for
-/// tensors that are larger), with an index where there are several, and `config.json` after all of
-/// them.
+/// Writes a model folder, a few rows at a time. Weights are written in files of at most `shard`
+/// bytes (except for larger tensors), with an index if there are several, and `config.json` is
+/// written last.
 ///
 /// # Errors
 /// A folder that cannot be written; those of the source.
@@ -250,7 +252,7 @@ pub fn write_model(
                 .map(|(name, _)| (name.clone(), file.clone().into())),
         );
     }
-    // An index, or weights in one file, that are still there from before would be read instead.
+    // An earlier index, or earlier weights in one file, would be read instead.
     let index = folder.join(INDEX);
     if several {
         let size: usize = shards
@@ -286,7 +288,7 @@ fn shards(
     for (name, shape) in expected_tensors(config) {
         match tensors.entry(names::stored(config, &name).name) {
             Entry::Vacant(entry) => drop(entry.insert(shape)),
-            // Projections that files of the family keep as one, row after row.
+            // Projections that files of the family store as one, row after row.
             Entry::Occupied(mut entry) => entry.get_mut()[0] += shape[0],
         }
     }
@@ -306,7 +308,7 @@ fn shards(
     shards
 }
 
-/// Hands the rows of a stored tensor to `sink`: those of each of its parts, in their order.
+/// Passes the rows of a stored tensor to `sink`: those of each of its parts, in their order.
 fn copy(source: &dyn TensorSource, name: &str, sink: &mut Sink<'_>) -> Result<(), LmError> {
     let config = source.config();
     let mut buffer = RowBuffer::default();

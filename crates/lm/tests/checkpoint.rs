@@ -1,4 +1,4 @@
-//! Checkpoints: round trips, shards, and what malformed folders are told.
+//! Checkpoints: round trips, shards, and errors of malformed folders.
 
 use std::path::Path;
 

@@ -21,7 +21,7 @@ fn expected(folder: &Path) -> BTreeMap<String, HostTensor> {
     tensors
 }
 
-/// What the files hold, whole and row by row.
+/// Checks the content of the files, whole and row by row.
 fn assert_holds(stored: &StoredCheckpoint, tensors: &BTreeMap<String, HostTensor>) {
     let whole = Checkpoint::of(stored).unwrap();
     assert_eq!(whole.tensors, *tensors);
@@ -76,7 +76,7 @@ fn gguf_models_are_read_with_and_without_a_configuration() {
     }
 }
 
-/// Without a model, the keys of a GGUF file do not describe one.
+/// The keys of a GGUF file that holds no model do not describe one.
 #[test]
 fn gguf_files_of_other_kinds_are_told() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,8 +104,8 @@ fn gguf_files_of_other_kinds_are_told() {
     assert!(error.contains("`gemma` is not read from GGUF"), "{error}");
 }
 
-/// Shards of PyTorch, a transposed view, a buffer that is no weight, and a tied model whose only
-/// matrix is called the head.
+/// Shards of PyTorch, a transposed view, a buffer that is not a weight, and a tied model whose only
+/// matrix has the name of the head.
 #[test]
 fn pytorch_models_are_read() {
     let folder = fixture("torch");
@@ -157,7 +157,7 @@ fn a_tied_model_may_keep_either_name_or_both() {
     );
 }
 
-/// As in transformers 5, a head of its own counts, whatever the configuration says.
+/// As in transformers 5, a separate head counts, whatever the configuration says.
 #[test]
 fn a_second_head_with_other_values_is_the_head() {
     let original = model(1);
@@ -168,7 +168,7 @@ fn a_second_head_with_other_values_is_the_head() {
     let stored = opened(&tensors).unwrap();
     assert!(!stored.config().tie_word_embeddings);
     assert_holds(&stored, &tensors);
-    // A head of another size is none of this model.
+    // A head of another size does not belong to this model.
     head.shape[0] -= 1;
     head.data.truncate(39 * 16);
     tensors.insert("lm_head.weight".into(), head);
@@ -177,7 +177,7 @@ fn a_second_head_with_other_values_is_the_head() {
         error.contains("lm_head.weight") && error.contains("[39, 16]"),
         "{error}"
     );
-    // Other tensors are told too, and tables of the rotation are not.
+    // Other tensors are reported too, but tables of the rotation are not.
     let mut tensors = original.tensors.clone();
     let table = HostTensor {
         shape: vec![2],
@@ -264,7 +264,8 @@ fn a_model_is_written_in_shards_and_in_one_file() {
     let stored = StoredCheckpoint::open(folder.path()).unwrap();
     assert!(stored.files().paths().count() > 3);
     assert_holds(&stored, &original.tensors);
-    // One file instead: the index that would lead past it is gone, and nothing is left half written.
+    // One file instead: the index that would mislead readers is gone, and no temporary file is
+    // left.
     let other = model(5);
     other.save(folder.path(), StoredType::F32).unwrap();
     assert_holds(
@@ -276,11 +277,11 @@ fn a_model_is_written_in_shards_and_in_one_file() {
     assert!(names.all(|name| !name.ends_with(".part") && !name.ends_with("index.json")));
 }
 
-/// A write that fails leaves no configuration without its weights.
+/// A failed write leaves no configuration without its weights.
 #[test]
 fn weights_are_written_before_their_configuration() {
     let folder = tempfile::tempdir().unwrap();
-    // A folder stands where the weights are to go.
+    // A folder stands at the place of the weights.
     std::fs::create_dir_all(folder.path().join("model.safetensors/in-the-way")).unwrap();
     assert!(model(6).save(folder.path(), StoredType::Bf16).is_err());
     assert!(!folder.path().join("config.json").exists());

@@ -1,4 +1,5 @@
-//! Keys of GGUF files that say what a model computes: they are used, change nothing, or are refused.
+//! Keys of GGUF files that describe a model's computation: they are used, change nothing, or are
+//! refused.
 
 use lm::{LmConfig, LmError, RopeScaling, StoredCheckpoint};
 
@@ -18,7 +19,7 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// A file with these keys and an embedding, which is all that a configuration is made of.
+/// A file with these keys and an embedding, which suffices for a configuration.
 fn file(keys: &[(String, Key)]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(3_u32.to_le_bytes());
@@ -57,7 +58,7 @@ fn file(keys: &[(String, Key)]) -> Vec<u8> {
     out
 }
 
-/// The configuration of a tiny model with these keys beside the usual ones.
+/// The configuration of a tiny model with these keys in addition to the usual ones.
 fn config(model: &str, more: &[(&str, Key)]) -> Result<LmConfig, LmError> {
     let own = |key: &str| format!("{model}.{key}");
     let mut keys = vec![

@@ -1,4 +1,4 @@
-//! GGUF files that are written here: read again, they are the model, and what has no place in one is
+//! Written GGUF files: read again, they are the model, and anything that GGUF cannot express is
 //! refused by name.
 
 use half::f16;
@@ -8,7 +8,7 @@ use lm::{
 };
 use serde_json::{Value, json};
 
-/// A small model of this family; `more` are further keys of its configuration.
+/// A small model of this family. `more` are further keys of its configuration.
 fn config(family: &str, more: &Value) -> LmConfig {
     let mut json = json!({
         "model_type": family, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -111,6 +111,6 @@ fn what_a_file_cannot_say_is_named() {
         json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048});
     refused("llama", json!({"rope_scaling": yarn}), "yarn");
     refused("llama", json!({"hidden_act": "gelu"}), "hidden_act");
-    // Nothing between two f32 numbers can be said.
+    // A value between two f32 numbers cannot be expressed.
     refused("llama", json!({"rope_theta": 16_777_217.0}), "rope_theta");
 }

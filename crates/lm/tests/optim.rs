@@ -1,4 +1,4 @@
-//! AdamW against its definition, one number at a time in f64.
+//! AdamW compared with its definition, one number at a time in f64.
 
 use lm::{AdamW, AdamWConfig, LmError};
 
@@ -41,7 +41,7 @@ fn steps_over_several_vectors_follow_the_definition() {
     let mut expected: Vec<Plain> = parts.iter().flatten().map(plain).collect();
     let mut optimizer = AdamW::new(CONFIG);
     for number in 1..=4 {
-        // Longer and shorter than the limit in turn.
+        // Alternately longer and shorter than the limit.
         let size = if number % 2 == 0 { 0.125_f32 } else { 4.0 };
         let grads = [
             [0.5, -1.0, 0.25].map(|g| g * size),

@@ -1,4 +1,4 @@
-//! Configurations of published models, in small: every key that their owners write is read, known to
+//! Small versions of published models' configurations. Every key in them is read, is known to
 //! change nothing, or has the one value that changes nothing.
 
 use lm::{LmConfig, LmError};
@@ -16,7 +16,7 @@ fn usual() -> Value {
     })
 }
 
-/// Families as published, with the keys that each has beside the usual ones.
+/// Published families, with the keys that each has in addition to the usual ones.
 fn published() -> Vec<(&'static str, Value)> {
     let windows =
         json!({"max_window_layers": 2, "sliding_window": null, "use_sliding_window": false});

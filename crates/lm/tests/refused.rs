@@ -1,4 +1,4 @@
-//! What changes results and is not understood is refused, with the key and the file.
+//! Keys that change results and are not understood are refused, with the key and the file.
 
 use lm::{Adapter, LmConfig, LmError, Projections, StoredType, random_checkpoint};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn read(config: &Value) -> Result<LmConfig, LmError> {
     LmConfig::from_json(&config.to_string(), "some/config.json".as_ref())
 }
 
-/// The key and the message of the refusal of a configuration with these keys.
+/// The key and the message with which a configuration with these keys is refused.
 fn refusal(model_type: &str, keys: Value) -> (String, String) {
     let mut config = base(model_type);
     for (key, value) in keys.as_object().unwrap() {
@@ -82,7 +82,7 @@ fn keys_that_nobody_understands_are_refused() {
         json!({ "rope_interleaved": true }),
         "rope_interleaved",
     );
-    // What says that there is nothing, and what computes nothing, may stay.
+    // Keys that switch something off, and keys without effect, may stay.
     let mut config = base("llama");
     for (key, value) in [
         ("clip_qkv", Value::Null),
@@ -97,7 +97,7 @@ fn keys_that_nobody_understands_are_refused() {
     read(&config).unwrap();
 }
 
-/// In words, not in the names of Rust's types.
+/// The message names the expected value in words, not by Rust's types.
 #[test]
 fn a_value_of_another_kind_is_told_with_what_it_must_be() {
     for (key, value, said) in [
@@ -161,7 +161,7 @@ fn a_value_of_another_kind_is_told_with_what_it_must_be() {
     assert_eq!(error, "some/config.json: key `hidden_size`: is missing");
 }
 
-/// As editors of another system save it.
+/// A byte order mark, which some editors write, is skipped.
 #[test]
 fn a_mark_of_the_encoding_in_front_is_read_over() {
     let text = format!("\u{feff}{}", base("llama"));
@@ -272,7 +272,7 @@ fn senseless_windows_are_refused() {
     refused("qwen3", types, "layer_types");
     let types = json!({ "layer_types": ["full_attention", "chunked_attention"] });
     refused("qwen3", types, "layer_types");
-    // A window by layer, but none at all.
+    // Windows by layer, but no window size.
     let types = json!({ "layer_types": ["sliding_attention", "full_attention"] });
     refused("qwen2", types, "layer_types");
     refused(
@@ -388,7 +388,7 @@ fn models_without_a_backward_pass_are_named() {
     }
 }
 
-/// Writes an adapter of PEFT with these keys and reads it.
+/// Writes an adapter of PEFT with these keys, and reads it.
 fn adapter_with(keys: Value) -> Result<Adapter, LmError> {
     let config = read(&base("llama")).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -438,7 +438,7 @@ fn keys_of_adapters_that_change_results_are_understood_or_refused() {
     // 4 * (0.5 * 0.5 summed over a rank of 4)
     assert!((merged.tensors[name].data[0] - before - 4.0).abs() < 1e-5);
 
-    // What PEFT writes by itself.
+    // Keys that PEFT writes by itself.
     adapter_with(json!({
         "alpha_pattern": {}, "rank_pattern": {}, "use_dora": false, "modules_to_save": null,
         "init_lora_weights": true, "layers_to_transform": null, "megatron_core": "megatron.core",

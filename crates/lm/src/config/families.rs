@@ -1,59 +1,60 @@
-//! The table from `model_type` to what a decoder of that name computes, and to the values that its
-//! `config.json` may leave out.
+//! The table from `model_type` to the features of a decoder family, and to the default values of
+//! its `config.json`.
 
 use super::{Activation, Architecture, Norms, QkNorm};
 
-/// Which layers see only a window.
+/// Layers with an attention window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// None; the keys of windows are not understood.
+    /// None. The keys of windows are not understood.
     Never,
-    /// All, if `sliding_window` is a number.
+    /// All layers, if `sliding_window` is a number.
     All,
-    /// Those that `layer_types` names or, without it, those from `max_window_layers` on; if
-    /// `use_sliding_window` is set.
+    /// The layers that `layer_types` names or, without it, those from `max_window_layers` on; only
+    /// if `use_sliding_window` is set.
     Above,
-    /// Those that `layer_types` names or, without it, all but every `sliding_window_pattern`-th.
+    /// The layers that `layer_types` names or, without it, all but every
+    /// `sliding_window_pattern`-th.
     AllBut {
-        /// The default of the pattern.
+        /// Default of the pattern.
         pattern: usize,
     },
-    /// Those that `layer_types` names or, without it, the layers without rotation; if
+    /// The layers that `layer_types` names or, without it, those without rotation; only if
     /// `use_sliding_window` is set.
     Unrotated,
 }
 
-/// What a `model_type` stands for.
+/// Features of the decoders of a `model_type`.
 pub(super) struct Family {
     pub(super) model_type: &'static str,
     pub(super) architecture: Architecture,
     /// Class of the model in transformers.
     pub(super) class: &'static str,
 
-    // What is computed.
+    // Features of the computation.
     pub(super) norms: Norms,
     pub(super) norm_offset: bool,
     pub(super) qk_norm: QkNorm,
     /// Biases on queries, keys and values, whatever `attention_bias` says.
     pub(super) qkv_bias: bool,
-    /// Whether `attention_bias` is a key: biases on all four projections of attention.
+    /// True if `attention_bias` is a key: biases on all four projections of attention.
     pub(super) attention_bias: bool,
-    /// Whether `mlp_bias` is a key.
+    /// True if `mlp_bias` is a key.
     pub(super) mlp_bias: bool,
     /// Key of the activation, and its default.
     pub(super) activation: (&'static str, Activation),
     pub(super) windows: Windows,
-    /// Whether a part of each head may stay unrotated.
+    /// True if a part of each head may stay unrotated.
     pub(super) partial_rotary: bool,
-    /// Gemma: embedding times the root of the width, `query_pre_attn_scalar`, soft caps with their
-    /// defaults (of scores, of logits).
+    /// Gemma: the embedding is multiplied by the root of the width, there is
+    /// `query_pre_attn_scalar`, and there are soft caps with these defaults (of scores, of logits).
     pub(super) gemma: Option<[Option<f64>; 2]>,
-    /// Granite: the four multipliers.
+    /// Granite: true if there are the four multipliers.
     pub(super) multipliers: bool,
-    /// Phi-3: old files call LongRoPE `yarn`.
+    /// Phi-3: true if old files call LongRoPE `yarn`.
     pub(super) yarn_is_longrope: bool,
 
-    // What holds where a key is left out.
+    // Defaults of keys that are left out.
     pub(super) heads: Option<usize>,
     pub(super) kv_heads: Option<usize>,
     pub(super) head_dim: Option<usize>,
@@ -62,7 +63,7 @@ pub(super) struct Family {
     pub(super) eps: f64,
     pub(super) theta: f64,
     pub(super) window: Option<usize>,
-    /// Positions of the training, for scaled rotations.
+    /// Number of positions of the training, for scaled rotations.
     pub(super) original_positions: Option<usize>,
     pub(super) tied: bool,
 }
@@ -113,7 +114,7 @@ const GEMMA2: Family = Family {
     ..LLAMA
 };
 
-/// Every family. Llama comes first: the others are what differs from it.
+/// Every family. Llama comes first, and the others are given by their differences from it.
 const FAMILIES: [Family; 10] = [
     LLAMA,
     Family {
@@ -210,7 +211,7 @@ const FAMILIES: [Family; 10] = [
     },
 ];
 
-/// Model types whose decoder is the object `text_config` of another one's file.
+/// Model types whose decoder is the object `text_config` of another type's file.
 const NESTED: [(&str, &str); 1] = [("gemma3", "gemma3_text")];
 
 impl Family {
@@ -221,13 +222,13 @@ impl Family {
             .find(|family| family.model_type == model_type)
     }
 
-    /// The family of the text model inside a `model_type` that has others beside it.
+    /// The family of the text model of a `model_type` that contains other models too.
     pub(super) fn nested_in(model_type: &str) -> Option<&'static Self> {
         let (_, inner) = NESTED.iter().find(|(outer, _)| *outer == model_type)?;
         Self::named(inner)
     }
 
-    /// Key of the base of the rotation of windowed layers, where they have one of their own.
+    /// Key of the rotation base of windowed layers, if the family has a separate one.
     pub(super) fn local_rope(&self) -> Option<&'static str> {
         (self.architecture == Architecture::Gemma3).then_some("rope_local_base_freq")
     }
@@ -239,7 +240,7 @@ impl Family {
     }
 }
 
-/// Every `model_type` that is read, for messages.
+/// Every supported `model_type`, for messages.
 pub(crate) fn known_model_types() -> String {
     let direct = FAMILIES.iter().map(|family| family.model_type);
     let nested = NESTED.iter().map(|(outer, _)| *outer);

@@ -1,4 +1,4 @@
-//! The keys of a JSON file, read by name, and the question which of them nobody read.
+//! The keys of a JSON file, read by name, and the detection of keys that were never read.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -8,19 +8,19 @@ use serde_json::{Map, Value};
 
 use crate::LmError;
 
-/// Largest width, count or number of positions that is believed: products of two of them fit into 64
-/// bits, and tables of that many entries into memory.
+/// Largest width, count or number of positions. Products of two of them fit into 64 bits, and
+/// tables of that many entries into memory.
 pub(super) const MOST: usize = 1 << 24;
 
-/// Longest value that a message shows, in characters.
+/// Largest length of a value in a message, in characters.
 const MOST_SHOWN: usize = 60;
 
-/// What a key may have for a value.
+/// A type of value that a key may have.
 pub(super) trait Wanted: Sized {
-    /// In words, behind "must be".
+    /// Description of the type that follows "must be".
     const WORDS: &'static str;
 
-    /// The value, if it is one.
+    /// The value, if it has this type.
     fn of(value: &Value) -> Option<Self>;
 }
 
@@ -99,7 +99,7 @@ impl Wanted for Vec<usize> {
 /// One object of a configuration file.
 pub(super) struct Keys<'a> {
     path: &'a Path,
-    /// Dotted name of the object with a dot behind it, or empty.
+    /// Dotted name of the object with a dot after it, or empty.
     prefix: String,
     object: &'a Map<String, Value>,
     read: RefCell<BTreeSet<String>>,
@@ -115,7 +115,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// An object that stands for an absent one of this name.
+    /// An object that replaces an absent one of this name.
     pub(super) fn inside<'b>(&self, key: &str, object: &'b Map<String, Value>) -> Keys<'b>
     where
         'a: 'b,
@@ -137,12 +137,12 @@ impl<'a> Keys<'a> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Whether a key is there at all, as null too.
+    /// True if a key is present, even as null.
     pub(super) fn has(&self, key: &str) -> bool {
         self.object.contains_key(key)
     }
 
-    /// The value of a key; `None` where it is absent or null.
+    /// The value of a key; `None` if it is absent or null.
     pub(super) fn get<T: Wanted>(&self, key: &str) -> Result<Option<T>, LmError> {
         let read = self.value(key).map(|value| {
             T::of(value).ok_or_else(|| {
@@ -153,7 +153,7 @@ impl<'a> Keys<'a> {
         read.transpose()
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     pub(super) fn need<T: Wanted>(&self, key: &str) -> Result<T, LmError> {
         let found = self.get(key)?;
         found.ok_or_else(|| self.error(key, "is missing"))
@@ -195,8 +195,8 @@ impl<'a> Keys<'a> {
         Ok(Some(self.inside(key, object)))
     }
 
-    /// Refuses what nobody read and what `harmless` does not know, unless its value says that there is
-    /// nothing: such a key may change what the model computes.
+    /// Refuses keys that were never read and that `harmless` does not contain, because such a key
+    /// may change what the model computes. A value that switches something off is allowed.
     pub(super) fn finish(&self, harmless: &[&str]) -> Result<(), LmError> {
         let read = self.read.borrow();
         let open = self.object.iter().find(|(key, value)| {
@@ -213,7 +213,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// Whether a value switches something off: null, false, zero, or nothing in a list, an object or a text.
+/// True if a value switches something off: null, false, zero, or an empty list, object or text.
 pub(crate) fn is_inert(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -225,8 +225,8 @@ pub(crate) fn is_inert(value: &Value) -> bool {
     }
 }
 
-/// Keys that change nothing of what a model computes from tokens: where it comes from, how it was
-/// trained, how text was to be generated with it.
+/// Keys that do not affect what a model computes from tokens: its origin, its training, settings of
+/// generation.
 pub(super) const HARMLESS: &[&str] = &[
     "architectures",
     "attention_bias_qkv",

@@ -1,5 +1,5 @@
-//! A decoder as data: `config.json` as Hugging Face writes it, turned into a description of every
-//! block without optional fields that an engine would have to guess.
+//! A decoder as data: `config.json` as Hugging Face writes it, converted to a description of every
+//! block that has no optional fields whose meaning an engine would have to guess.
 
 mod families;
 mod keys;
@@ -18,8 +18,8 @@ pub(crate) use families::known_model_types;
 pub(crate) use keys::is_inert;
 pub use rope::{Rope, RopeScaling};
 
-/// Families of decoders by the name of their `model_type`. It says how files are read and written;
-/// what is computed says the rest of [`LmConfig`].
+/// Families of decoders, by `model_type`. The family determines how files are read and written; the
+/// other fields of [`LmConfig`] determine what is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
@@ -40,21 +40,21 @@ pub enum Architecture {
     Gemma3,
     /// SmolLM3: layers without rotation.
     SmolLM3,
-    /// OLMo 2: norms behind the halves of a block.
+    /// OLMo 2: norms after attention and after the MLP.
     Olmo2,
     /// Granite 3 without experts: four multipliers.
     Granite,
 }
 
-/// Where the RMS norms of a block stand.
+/// Positions of the RMS norms of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Norms {
-    /// In front of attention and of the MLP.
+    /// Before attention and before the MLP.
     Before,
-    /// Behind them, before the residual stream takes the result.
+    /// After them, before the result is added to the residual stream.
     After,
-    /// Both.
+    /// Before and after.
     Around,
 }
 
@@ -62,15 +62,15 @@ pub enum Norms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QkNorm {
-    /// None.
+    /// No norm.
     None,
-    /// Every head by itself; one weight of `[head_dim]` for all of them.
+    /// Every head by itself, with one weight of `[head_dim]` for all heads.
     Head,
-    /// All heads together; a weight over the whole projection.
+    /// All heads together, with a weight over the whole projection.
     Full,
 }
 
-/// What the MLP applies to its gate.
+/// Activation of the MLP's gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
@@ -84,7 +84,7 @@ pub enum Activation {
     Relu,
 }
 
-/// Which projections add a bias.
+/// Projections with a bias.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Biases {
     /// Queries, keys and values.
@@ -95,10 +95,10 @@ pub struct Biases {
     pub mlp: bool,
 }
 
-/// What all blocks of a model have in common.
+/// Features that all blocks of a model share.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Block {
-    /// Where the norms stand.
+    /// Positions of the norms.
     pub norms: Norms,
     /// Norms of queries and keys.
     pub qk_norm: QkNorm,
@@ -106,40 +106,41 @@ pub struct Block {
     pub biases: Biases,
     /// Activation of the MLP.
     pub activation: Activation,
-    /// Scores are products of queries and keys times this.
+    /// Factor of the products of queries and keys.
     pub attention_scale: f32,
-    /// Scores `s` become `cap * tanh(s / cap)`, if there is a cap.
+    /// Soft cap of the scores: if there is one, scores `s` become `cap * tanh(s / cap)`.
     pub attention_cap: Option<f32>,
-    /// What attention and MLP return is multiplied by this before the residual stream takes it.
+    /// Factor of the outputs of attention and MLP before they are added to the residual stream.
     pub residual_scale: f32,
 }
 
-/// How positions turn the queries and keys of a layer.
+/// Rotation of queries and keys of a layer by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rotary {
-    /// By [`LmConfig::rope`].
+    /// Rotation by [`LmConfig::rope`].
     Global,
-    /// By [`LmConfig::local_rope`].
+    /// Rotation by [`LmConfig::local_rope`].
     Local,
-    /// Not at all.
+    /// No rotation.
     None,
 }
 
-/// What differs from layer to layer.
+/// Features that differ from layer to layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Layer {
-    /// A position sees itself and the `window - 1` positions before it; all of them without one.
+    /// Attention window: a position attends to itself and the `window - 1` positions before it.
+    /// `None` for all positions before it.
     pub window: Option<usize>,
     /// Its rotation.
     pub rotary: Rotary,
 }
 
-/// A decoder. Vocabulary size is the model's (rows of the embedding), which may exceed the
-/// tokenizer's.
+/// Configuration of a decoder. The vocabulary size is the model's (rows of the embedding), which
+/// may exceed the tokenizer's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LmConfig {
-    /// Which family.
+    /// Family of the decoder.
     pub architecture: Architecture,
     /// Width of the residual stream.
     pub hidden_size: usize,
@@ -147,36 +148,36 @@ pub struct LmConfig {
     pub intermediate_size: usize,
     /// Number of blocks.
     pub num_layers: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub num_heads: usize,
-    /// Key/value heads; divides `num_heads`.
+    /// Number of key/value heads; it divides `num_heads`.
     pub num_kv_heads: usize,
     /// Width of one head.
     pub head_dim: usize,
-    /// Rows of the embedding.
+    /// Number of rows of the embedding.
     pub vocab_size: usize,
     /// Longest context of the training, in tokens.
     pub max_position_embeddings: usize,
-    /// Added to the mean square in RMSNorm.
+    /// Number added to the mean square in RMSNorm.
     pub rms_norm_eps: f64,
-    /// Norms multiply by `1 + weight` instead of by `weight`.
+    /// True if norms multiply by `1 + weight` instead of by `weight`.
     pub norm_offset: bool,
     /// Rotation of queries and keys.
     pub rope: Rope,
-    /// Rotation of the layers that name it: those with a window, in Gemma 3.
+    /// Rotation of the layers that use a local one: those with a window, in Gemma 3.
     pub local_rope: Option<Rope>,
-    /// Rows of the embedding are multiplied by this.
+    /// Factor of the rows of the embedding.
     pub embedding_scale: f32,
-    /// Logits are divided by this.
+    /// Divisor of the logits.
     pub logit_divisor: f32,
-    /// Logits `x` then become `cap * tanh(x / cap)`, if there is a cap.
+    /// Soft cap of the divided logits: if there is one, logits `x` become `cap * tanh(x / cap)`.
     pub logit_cap: Option<f32>,
-    /// The blocks.
+    /// Features of all blocks.
     pub block: Block,
-    /// What is special about each layer, from the first on; the last entry holds for all layers
-    /// behind it as well. Never empty.
+    /// Features of each layer, from the first on. The last entry also holds for all later layers.
+    /// Never empty.
     pub layers: Vec<Layer>,
-    /// Whether the output head is the embedding.
+    /// True if the output head is the embedding.
     pub tie_word_embeddings: bool,
     /// Token that opens a text, if any.
     pub bos_token_id: Option<u32>,
@@ -205,7 +206,7 @@ impl LmConfig {
         self.num_kv_heads * self.head_dim
     }
 
-    /// What is special about a layer.
+    /// Features of a layer.
     pub fn layer(&self, layer: usize) -> Layer {
         let known = self.layers.get(layer).or(self.layers.last());
         known.copied().unwrap_or(Layer {
@@ -214,7 +215,7 @@ impl LmConfig {
         })
     }
 
-    /// The rotation of a layer, if it has one.
+    /// The rotation of a layer; `None` if it has none.
     pub fn rope_of(&self, layer: usize) -> Option<&Rope> {
         match self.layer(layer).rotary {
             Rotary::None => None,
@@ -223,8 +224,8 @@ impl LmConfig {
         }
     }
 
-    /// Most tokens that positions are defined for: `max_position_embeddings`, or what the scaling of
-    /// the rotation stretches it to if that is more.
+    /// Largest number of tokens for which positions are defined: `max_position_embeddings`, or the
+    /// length to which the rotation's scaling stretches it, if that is more.
     pub fn max_context(&self) -> usize {
         self.max_position_embeddings.max(self.rope.stretched())
     }
@@ -242,8 +243,7 @@ impl LmConfig {
             .sum()
     }
 
-    /// The first feature that the hand-written backward pass does not have, if any: a trainer refuses
-    /// such a model.
+    /// The first feature for which there is no backward pass; `None` if the model can be trained.
     pub fn not_trainable(&self) -> Option<&'static str> {
         let Block {
             norms,
@@ -288,9 +288,9 @@ impl LmConfig {
         }
     }
 
-    /// Whether this is a Llama or Qwen2 decoder without any of the features that came later: one norm
-    /// before each half of a block, full rotation by the global rope, no window, no bias but on
-    /// queries, keys and values.
+    /// True for a Llama or Qwen2 decoder without later features: one norm before attention and
+    /// before the MLP, full rotation by the global rope, no window, biases only on queries, keys
+    /// and values.
     pub fn is_plain(&self) -> bool {
         let layer = Layer {
             window: None,

@@ -1,4 +1,4 @@
-//! From `config.json` to [`LmConfig`].
+//! Reader of `config.json` into [`LmConfig`].
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::read_rope::{Span, read_ropes};
 use super::{Activation, Biases, Block, Layer, LmConfig, Rotary};
 use crate::LmError;
 
-/// Keys of the file of a model that has others beside its text model.
+/// Keys of the file of a model that has other models beside its text model.
 const BESIDE_TEXT: &[&str] = &[
     "boi_token_index",
     "eoi_token_index",
@@ -21,7 +21,7 @@ const BESIDE_TEXT: &[&str] = &[
 ];
 
 impl LmConfig {
-    /// Parses the text of a `config.json`; `path` is used in messages only.
+    /// Parses the text of a `config.json`. `path` is used only in messages.
     ///
     /// # Errors
     /// As [`from_file`](Self::from_file).
@@ -31,7 +31,7 @@ impl LmConfig {
             key: String::new(),
             message,
         };
-        // Some editors write the mark of an encoding in front.
+        // Some editors write a byte order mark in front.
         let file = serde_json::from_str(text.strip_prefix('\u{feff}').unwrap_or(text));
         let file: Value = file.map_err(|e| error(format!("is no JSON: {e}")))?;
         let object = file.as_object();
@@ -68,7 +68,7 @@ impl LmConfig {
     }
 }
 
-/// Names the method of weights that are stored as other numbers than f32, bf16 and f16.
+/// Refuses quantised weights, other than f32, bf16 and f16, and names their method.
 fn refuse_quantised(keys: &Keys<'_>) -> Result<(), LmError> {
     for key in ["quantization_config", "quantization", "compression_config"] {
         if let Some(settings) = keys.get::<Value>(key)? {
@@ -82,7 +82,7 @@ fn refuse_quantised(keys: &Keys<'_>) -> Result<(), LmError> {
     Ok(())
 }
 
-/// The tokens that open and end a text, where the object names them.
+/// Reads the tokens that open and end a text, as far as the object has them.
 fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
     let bos = keys.get::<i64>("bos_token_id")?;
     let bos = bos.and_then(|id| u32::try_from(id).ok());
@@ -96,7 +96,7 @@ fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
     for id in ids {
         let number = id.as_i64();
         let number = number.ok_or_else(|| keys.error(key, format!("{id} is no token id")))?;
-        // -1 stands for none. What the text model and the whole model say counts together.
+        // -1 means none. The tokens of the text model and of the whole model count together.
         if let Ok(id) = u32::try_from(number)
             && !config.eos_token_ids.contains(&id)
         {
@@ -106,7 +106,7 @@ fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
     Ok(())
 }
 
-/// Most blocks that are believed; each takes names and tables.
+/// Largest number of blocks. Each takes names and tables.
 const MOST_LAYERS: usize = 4096;
 
 /// The heads of attention.
@@ -118,7 +118,7 @@ struct Heads {
 
 fn read_heads(keys: &Keys<'_>, family: &Family, hidden_size: usize) -> Result<Heads, LmError> {
     let queries = keys.count("num_attention_heads", family.heads)?;
-    // A null means as many as there are query heads, whatever holds where the key is left out.
+    // A null means as many as there are query heads, whatever the default of an absent key is.
     let default = family.kv_heads.filter(|_| !keys.has("num_key_value_heads"));
     let of_keys = keys.count("num_key_value_heads", Some(default.unwrap_or(queries)))?;
     if !queries.is_multiple_of(of_keys) {
@@ -150,7 +150,7 @@ fn read_eps(keys: &Keys<'_>, family: &Family) -> Result<f64, LmError> {
     }
 }
 
-/// The decoder of an object, without its tokens.
+/// Reads the decoder of an object, without its tokens.
 fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
     let hidden_size = keys.count("hidden_size", None)?;
     let num_layers = keys.count("num_hidden_layers", None)?;
@@ -211,9 +211,10 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
     })
 }
 
-/// Keys of published models whose one value changes nothing; another one may.
+/// Checks keys that have the same neutral value in all published models. Another value might change
+/// results.
 fn check_neutral(keys: &Keys<'_>, family: &Family) -> Result<(), LmError> {
-    // Phi-4-mini has them; its own code does not look at them.
+    // Phi-4-mini has these keys, but its own code does not read them.
     for key in ["full_attn_mod", "interpolate_factor"] {
         if let Some(found) = keys.get::<f64>(key)?.filter(|found| *found != 1.0) {
             return Err(keys.error(key, format!("{found} is not supported, only 1")));
@@ -222,7 +223,7 @@ fn check_neutral(keys: &Keys<'_>, family: &Family) -> Result<(), LmError> {
     if family.windows == Windows::Never {
         return Ok(());
     }
-    // Gemma 2 says its window under two names.
+    // Gemma 2 gives its window under two names.
     let key = "sliding_window_size";
     let (first, second) = (
         keys.get::<usize>("sliding_window")?,
@@ -256,7 +257,7 @@ fn read_biases(keys: &Keys<'_>, family: &Family) -> Result<Biases, LmError> {
 fn read_activation(keys: &Keys<'_>, family: &Family) -> Result<Activation, LmError> {
     let (key, default) = family.activation;
     if key != "hidden_act" {
-        // An older name that transformers does not look at either.
+        // An older name, which transformers does not read either.
         keys.get::<String>("hidden_act")?;
     }
     let Some(name) = keys.get::<String>(key)? else {
@@ -283,11 +284,11 @@ fn read_attention_scale(keys: &Keys<'_>, family: &Family, head_dim: usize) -> Re
         let multiplier = keys.positive("attention_multiplier")?;
         return Ok(multiplier.unwrap_or(1.0) as f32);
     }
-    // In f32, as the engine always rounded it.
+    // Computed in f32, as the engine has always rounded it.
     Ok(1.0 / (head_dim as f32).sqrt())
 }
 
-/// Soft caps of scores and of logits.
+/// Reads the soft caps of scores and of logits.
 fn read_caps(keys: &Keys<'_>, family: &Family) -> Result<[Option<f32>; 2], LmError> {
     let Some(defaults) = family.gemma else {
         return Ok([None; 2]);
@@ -310,7 +311,7 @@ fn read_caps(keys: &Keys<'_>, family: &Family) -> Result<[Option<f32>; 2], LmErr
     Ok(caps)
 }
 
-/// Windows and rotations of the layers, equal ones at the end once.
+/// Reads windows and rotations of the layers. Equal ones at the end are listed once.
 fn read_layers(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<Layer>, LmError> {
     let window = match family.windows {
         Windows::Never => None,
@@ -327,7 +328,8 @@ fn read_layers(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<Lay
     let window = window.filter(|_| switched);
     let rotated = read_rotated(keys, family, count)?;
     if family.windows == Windows::Unrotated {
-        // Files have this key of a related family; the layers without rotation count.
+        // Files copy this key from a related family; the layers without rotation determine the
+        // windows.
         keys.get::<usize>("max_window_layers")?;
     }
     let windowed: Vec<bool> = match family.windows {
@@ -365,7 +367,8 @@ fn read_layers(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<Lay
     Ok(layers)
 }
 
-/// Which layers `layer_types` gives a window, if the family has the key and the file says.
+/// Reads `layer_types`: true for each layer with a window. `None` if the file leaves it out, or
+/// if the family's layers are all alike.
 fn read_layer_types(
     keys: &Keys<'_>,
     family: &Family,
@@ -390,7 +393,7 @@ fn read_layer_types(
         ));
     }
     let windowed: Vec<bool> = types.iter().map(|kind| kind == known[1]).collect();
-    // Families whose layers are all alike do not look at the list; it must say the same.
+    // Families whose layers are all alike do not read the list; it must agree with them.
     if matches!(family.windows, Windows::Never | Windows::All) {
         let wanted = family.windows == Windows::All && window.is_some();
         return match windowed.iter().all(|windowed| *windowed == wanted) {
@@ -401,14 +404,14 @@ fn read_layer_types(
             )),
         };
     }
-    // Gemma's windowed layers have a rotation of their own, with or without a window.
+    // Gemma's windowed layers have a separate rotation, with or without a window.
     if windowed.contains(&true) && window.is_none() && family.local_rope().is_none() {
         return wrong("names layers with a window, but there is none".into());
     }
     Ok(Some(windowed))
 }
 
-/// Which layers are rotated.
+/// Reads which layers are rotated: true for each layer that is.
 fn read_rotated(keys: &Keys<'_>, family: &Family, count: usize) -> Result<Vec<bool>, LmError> {
     if family.windows != Windows::Unrotated {
         return Ok(vec![true; count]);

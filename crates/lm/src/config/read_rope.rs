@@ -5,14 +5,14 @@ use super::keys::Keys;
 use super::{Rope, RopeScaling};
 use crate::LmError;
 
-/// What the rotation needs to know.
+/// Numbers of the model that a rotation depends on.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) head_dim: usize,
     pub(super) max_positions: usize,
 }
 
-/// The global rotation and, where some layers have another, the local one.
+/// Reads the global rotation and, if some layers have another one, the local one.
 pub(super) fn read_ropes(
     keys: &Keys<'_>,
     family: &Family,
@@ -45,10 +45,11 @@ pub(super) fn read_ropes(
     ))
 }
 
-/// Base of the local rotation where a file does not say.
+/// Default base of the local rotation.
 const LOCAL_THETA: f64 = 10_000.0;
 
-/// A rotation: `dict` holds its type and numbers, `theta` counts where it has no base.
+/// Reads a rotation from `dict`, which has its type and numbers. `theta` is the base if `dict` has
+/// none.
 fn read_rope(
     keys: &Keys<'_>,
     dict: Option<&Keys<'_>>,
@@ -68,7 +69,7 @@ fn read_rope(
         .positive("partial_rotary_factor")?
         .or(part)
         .unwrap_or(1.0);
-    // Whole dimensions, as transformers cuts them off.
+    // Rounded down to whole dimensions, as in transformers.
     let dims = (span.head_dim as f64 * part + 1e-9) as usize;
     let wrong = if part != 1.0 && !family.partial_rotary {
         Some(format!("is not supported for {}", family.model_type))

@@ -1,4 +1,4 @@
-//! Rotary position embeddings: frequencies for every scaling that published models use.
+//! Rotary position embeddings: the frequencies for every scaling that published models use.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Leading dimensions of a head that are rotated, the two halves of them against each other; the
-    /// others stay as they are. Even.
+    /// Number of leading dimensions of a head that are rotated, even. Their two halves rotate
+    /// against each other; the other dimensions stay as they are.
     pub dims: usize,
-    /// How the frequencies are changed for contexts longer than those of the training.
+    /// Change of the frequencies for contexts longer than those of the training.
     pub scaling: RopeScaling,
 }
 
@@ -18,33 +18,33 @@ pub struct Rope {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "rope_type")]
 pub enum RopeScaling {
-    /// None.
+    /// No scaling.
     Default,
-    /// Every frequency divided by a factor.
+    /// Every frequency is divided by a factor.
     Linear {
         /// The factor, at least 1.
         factor: f64,
     },
     /// A larger base for contexts beyond `original` positions ("NTK-aware").
     Dynamic {
-        /// By how much the context can grow, at least 1.
+        /// Factor by which the context can grow, at least 1.
         factor: f64,
-        /// Positions of the training.
+        /// Number of positions of the training.
         original: usize,
     },
     /// YaRN (arXiv 2309.00071).
     Yarn {
-        /// By how much low frequencies are slowed down, at least 1.
+        /// Factor by which low frequencies are slowed down, at least 1.
         factor: f64,
-        /// Positions of the training.
+        /// Number of positions of the training.
         original: usize,
-        /// Frequencies with more turns than this over `original` positions stay.
+        /// Number of turns over `original` positions above which frequencies stay unchanged.
         beta_fast: f64,
-        /// Those with fewer turns than this are slowed down fully.
+        /// Number of turns below which frequencies are slowed down fully.
         beta_slow: f64,
-        /// Whether the bounds between them are rounded to whole dimensions.
+        /// True if the bounds between them are rounded to whole dimensions.
         truncate: bool,
-        /// Multiplies cosines and sines.
+        /// Factor of cosines and sines.
         attention_factor: f64,
     },
     /// LongRoPE (arXiv 2402.13753): a divisor for every frequency, one list for contexts up to
@@ -54,26 +54,26 @@ pub enum RopeScaling {
         short: Vec<f64>,
         /// Divisors of long contexts, `[dims / 2]`.
         long: Vec<f64>,
-        /// Positions of the training.
+        /// Number of positions of the training.
         original: usize,
-        /// Multiplies cosines and sines.
+        /// Factor of cosines and sines.
         attention_factor: f64,
     },
-    /// As Llama 3.1 defines it.
+    /// The scaling of Llama 3.1.
     Llama3 {
-        /// By how much the lowest frequencies are slowed down.
+        /// Factor by which the lowest frequencies are slowed down.
         factor: f64,
-        /// Frequencies with fewer turns than this over the original context are slowed fully.
+        /// Number of turns over the original context below which frequencies are slowed down fully.
         low_freq_factor: f64,
-        /// Frequencies with more turns than this are left alone.
+        /// Number of turns above which frequencies stay unchanged.
         high_freq_factor: f64,
-        /// Positions of the training.
+        /// Number of positions of the training.
         original: usize,
     },
 }
 
 impl RopeScaling {
-    /// Whether the frequencies are others for longer contexts.
+    /// True if longer contexts have other frequencies.
     pub fn depends_on_context(&self) -> bool {
         matches!(self, Self::Dynamic { .. } | Self::LongRope { .. })
     }
@@ -83,10 +83,10 @@ impl Rope {
     /// Angle per position of every rotated pair, `[dims / 2]`, for a decoder whose context holds
     /// `context` tokens.
     ///
-    /// Two scalings ([`RopeScaling::depends_on_context`]) have other frequencies for longer contexts.
-    /// Keys that are in a cache cannot be turned again, and a position must get the same logits
-    /// whatever was computed before it. So the length that counts is the capacity of the cache, fixed
-    /// when a decoder is built, not the number of tokens that happen to be in it.
+    /// Two scalings ([`RopeScaling::depends_on_context`]) have other frequencies for longer
+    /// contexts. Keys in a cache cannot be rotated again, and a position must get the same logits
+    /// whatever was computed before it. The length is therefore the capacity of the cache, which is
+    /// fixed when a decoder is built, and not the present number of tokens in it.
     pub fn frequencies(&self, context: usize) -> Vec<f64> {
         let dims = self.dims as f64;
         let with_base = |base: f64| -> Vec<f64> {
@@ -135,8 +135,8 @@ impl Rope {
         plain
     }
 
-    /// Slows down the frequencies of few turns, and those between the two bounds in part (YaRN,
-    /// section 3.2).
+    /// Slows down the frequencies with few turns fully, and those between the two bounds in part
+    /// (YaRN, section 3.2).
     fn yarn(&self, frequencies: &mut [f64]) {
         let RopeScaling::Yarn {
             factor,
@@ -168,7 +168,7 @@ impl Rope {
         }
     }
 
-    /// Multiplies cosines and sines, so that scores grow by its square.
+    /// Factor of cosines and sines. Scores grow by its square.
     pub fn attention_factor(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn {
@@ -181,7 +181,7 @@ impl Rope {
         }
     }
 
-    /// Positions that the scaling is made for, where it says so.
+    /// Number of positions that the scaling is made for; 0 if it does not say.
     pub(super) fn stretched(&self) -> usize {
         match &self.scaling {
             RopeScaling::Dynamic { factor, original }

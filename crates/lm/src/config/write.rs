@@ -1,4 +1,4 @@
-//! From [`LmConfig`] to the `config.json` that Hugging Face transformers loads.
+//! Writer of [`LmConfig`] as the `config.json` that Hugging Face transformers loads.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,8 @@ impl LmConfig {
         Family::of(self.architecture).model_type
     }
 
-    /// The JSON Hugging Face transformers loads. Reading it gives this configuration again.
+    /// The configuration as JSON that Hugging Face transformers loads. Reading it gives this
+    /// configuration again.
     pub fn to_json(&self) -> Value {
         let family = Family::of(self.architecture);
         let eos = match self.eos_token_ids.as_slice() {

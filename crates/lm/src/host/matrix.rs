@@ -1,4 +1,4 @@
-//! Bounds-checked views in front of the matrix product of the `gemm` crate.
+//! Matrix views with checked bounds for the matrix product of the `gemm` crate.
 #![expect(
     unsafe_code,
     reason = "`gemm` takes raw pointers; `multiply` checks every reachable index first"
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gemm::Parallelism;
 
-/// A read-only matrix over a slice, with a stride between rows and between columns.
+/// A read-only matrix over a slice, with a stride between rows and one between columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Mat<'a> {
     data: &'a [f32],
@@ -19,12 +19,12 @@ pub struct Mat<'a> {
 }
 
 impl<'a> Mat<'a> {
-    /// Rows one after the other.
+    /// A matrix whose rows follow each other.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Self {
         Self::strided(data, rows, cols, cols)
     }
 
-    /// Rows `stride` elements apart.
+    /// A matrix whose rows are `stride` elements apart.
     pub fn strided(data: &'a [f32], rows: usize, cols: usize, stride: usize) -> Self {
         Self {
             data,
@@ -45,10 +45,10 @@ impl<'a> Mat<'a> {
         self.cols
     }
 
-    /// Some neighbouring columns.
+    /// A range of columns.
     ///
     /// # Panics
-    /// If there are not as many: a fault of the caller.
+    /// If the range exceeds the columns, which is a fault of the caller.
     pub fn columns(self, columns: Range<usize>) -> Self {
         assert!(columns.start <= columns.end && columns.end <= self.cols);
         let start = columns.start.saturating_mul(self.col_stride);
@@ -60,12 +60,13 @@ impl<'a> Mat<'a> {
         }
     }
 
-    /// Elements from one row to the next and from one column to the next; one of the two is 1.
+    /// Distance from one row to the next and from one column to the next, in elements; one of the
+    /// two is 1.
     pub(super) fn strides(&self) -> (usize, usize) {
         (self.row_stride, self.col_stride)
     }
 
-    /// The elements that the view reaches, and those between them.
+    /// The slice from the first to the last element of the view.
     pub(super) fn data(&self) -> &'a [f32] {
         let end = extent(self.rows, self.cols, self.row_stride, self.col_stride);
         &self.data[..end]
@@ -88,32 +89,32 @@ impl<'a> Mat<'a> {
     }
 }
 
-/// What happens to the destination of a product.
+/// Use of a product at its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// The product takes its place.
+    /// The product replaces the destination.
     Set,
-    /// The product is added to it.
+    /// The product is added to the destination.
     Add,
 }
 
-/// A destination: rows `stride` elements apart.
+/// A destination whose rows are `stride` elements apart.
 #[derive(Debug)]
 pub struct MatMut<'a> {
-    /// The first row begins at the first element.
+    /// Elements, from the first element of the first row on.
     pub data: &'a mut [f32],
     /// Elements from the start of a row to the start of the next.
     pub stride: usize,
 }
 
 impl<'a> MatMut<'a> {
-    /// Rows of `cols` elements, one after the other.
+    /// A destination whose rows of `cols` elements follow each other.
     pub fn new(data: &'a mut [f32], cols: usize) -> Self {
         Self { data, stride: cols }
     }
 }
 
-/// Index one past the last element of a view; beyond every slice where it does not fit.
+/// Index one past the last element of a view; beyond every slice if it overflows.
 fn extent(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
     if rows == 0 || cols == 0 {
         return 0;
@@ -123,10 +124,10 @@ fn extent(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usi
     last_row.saturating_add(last_col).saturating_add(1)
 }
 
-/// `to = a b` or `to += a b`, on the calling thread: the same bits whatever the thread.
+/// `to = a b` or `to += a b`, on the calling thread. The bits do not depend on the thread.
 ///
 /// # Panics
-/// If the shapes do not fit each other or their slices: a fault of the caller.
+/// If the shapes do not fit each other or their slices, which is a fault of the caller.
 pub fn multiply(to: MatMut<'_>, store: Store, a: Mat<'_>, b: Mat<'_>) {
     assert_eq!(a.cols, b.rows, "inner dimensions");
     let (m, n, k) = (a.rows, b.cols, a.cols);

@@ -1,4 +1,4 @@
-//! What engines and trainers on the host share: the matrix product, rotary tables, normal draws.
+//! Code that engines and trainers on the host share: matrix product, rotary tables, normal draws.
 
 mod matrix;
 #[cfg(target_arch = "x86_64")]

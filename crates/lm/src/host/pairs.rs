@@ -1,8 +1,9 @@
 //! Products of bf16 numbers by the instruction that multiplies pairs of them (`vdpbf16ps`).
 //!
-//! Both operands are rounded into blocks that stay in the second-level cache: for every two neighbouring places of a
-//! sum a word with both numbers, and the words of one tile (rows of the left operand) or one panel (columns of the
-//! right one) beside each other. The sums of a tile and a panel fill registers.
+//! Both operands are rounded into blocks that stay in the second-level cache. A word holds the
+//! numbers of two neighbouring terms of a sum, and the words of one tile (rows of the left operand)
+//! or one panel (columns of the right one) are contiguous. The sums of a tile and a panel fill the
+//! registers.
 #![expect(
     unsafe_code,
     reason = "vector intrinsics; reachable only through a detected token"
@@ -13,25 +14,26 @@ use std::cell::RefCell;
 
 use super::{Mat, MatMut, Store};
 
-/// Rows of a tile: with two registers of sums a row, 24 of the 32 registers.
+/// Number of rows of a tile: with two registers of sums per row, 24 of the 32 registers.
 const TILE: usize = 12;
-/// Columns of a panel: two registers.
+/// Number of columns of a panel: two registers.
 const PANEL: usize = 32;
-/// Numbers in a register.
+/// Number of values in a register.
 const LANES: usize = 16;
-/// Places of a sum that are packed together: a panel of them takes half of a first-level cache.
+/// Number of terms of a sum that are packed together. A panel of so many takes half of a
+/// first-level cache.
 const DEPTH: usize = 256;
-/// Columns that are packed together.
+/// Number of columns that are packed together.
 const COLUMNS: usize = 24 * PANEL;
-/// Rows that are packed together.
+/// Number of rows that are packed together.
 const ROWS: usize = 10 * TILE;
 
 /// Proof that this processor has AVX-512 F, BW and BF16.
 #[derive(Clone, Copy)]
 pub(super) struct Pairs(());
 
-/// An operand as the sums see it: at every place of a sum a number for each row of the left operand, or for each column
-/// of the right one. One of the strides is 1.
+/// An operand as the sums use it: for every term a number per row of the left operand, or per
+/// column of the right one. One of the strides is 1.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     data: &'a [f32],
@@ -41,7 +43,7 @@ struct Side<'a> {
     depth_stride: usize,
 }
 
-/// Packed blocks: kept by every thread, for their pages.
+/// Packed blocks. Every thread keeps its own, to save fresh pages.
 #[derive(Default)]
 struct Blocks {
     tiles: Vec<[u32; TILE]>,
@@ -53,7 +55,7 @@ thread_local! {
 }
 
 impl Pairs {
-    /// `None` where the processor lacks an instruction.
+    /// The proof; `None` if the processor lacks an instruction.
     pub(super) fn detect() -> Option<Self> {
         let all = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -90,7 +92,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Packs some lines at some places, as many lines at a time as a tile or panel has.
+    /// Packs some lines for some terms, as many lines at a time as a tile or panel has.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn pack<const W: usize>(
         self,
@@ -117,7 +119,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Packs lines whose own numbers lie beside each other.
+    /// Packs lines whose own numbers are contiguous.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn pack_along<const W: usize>(
         self,
@@ -154,15 +156,15 @@ fn mask(len: usize) -> __mmask16 {
     }
 }
 
-/// Writes words of two rows of numbers that lie beside each other, `W` at a time. A row is read from its start to its end:
-/// rows of a wide matrix lie so that few of them fit into a cache together.
+/// Writes the words of two contiguous rows of numbers, `W` at a time. A row is read from start to
+/// end, because only few rows of a wide matrix fit into a cache together.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn interleave<'a, const W: usize>(
     [low, high]: [&[f32]; 2],
     out: impl Iterator<Item = &'a mut [u32; W]>,
 ) {
-    // Rounding puts the numbers of one row behind those of the other; a word has one of each.
+    // Rounding puts the numbers of one row after those of the other, but a word needs one of each.
     let order: [u16; 2 * LANES] = std::array::from_fn(|i| (i / 2 + i % 2 * LANES) as u16);
     // SAFETY: the array has the 64 bytes read.
     let order = unsafe { _mm512_loadu_si512(order.as_ptr().cast()) };
@@ -182,7 +184,7 @@ fn interleave<'a, const W: usize>(
     }
 }
 
-/// Up to sixteen numbers of each slice in bf16, those of `high` behind those of `low`.
+/// Up to sixteen numbers of each slice in bf16, those of `high` after those of `low`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn round(low: &[f32], high: &[f32]) -> __m512i {
@@ -195,7 +197,7 @@ fn round(low: &[f32], high: &[f32]) -> __m512i {
 /// Pairs as words.
 #[inline(always)]
 fn words(pairs: __m512bh) -> __m512i {
-    // SAFETY: both are 512 bits without a meaning of their own.
+    // SAFETY: both are 512 bits, and any bits are valid.
     unsafe { std::mem::transmute(pairs) }
 }
 

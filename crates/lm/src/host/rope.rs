@@ -1,28 +1,28 @@
 //! Rotary position embeddings in the Hugging Face convention: the two halves of a head's rotated
-//! dimensions turn against each other (not neighbouring pairs).
+//! dimensions rotate against each other (not neighbouring pairs).
 
 use crate::{LmConfig, Rope};
 
 /// Cosines and sines of positions.
 ///
-/// The rotations panic for a position outside the table and for a head narrower than what is
-/// rotated: a fault of the caller.
+/// The rotations panic for a position outside the table and for a head narrower than the rotated
+/// dimensions, which are faults of the caller.
 #[derive(Clone, Debug)]
 pub struct RotaryTable {
     half: usize,
-    /// `[positions][half]` pairs of cosine and sine.
+    /// Cosines, `[positions][half]`; the sines have the same shape.
     cos: Vec<f32>,
     sin: Vec<f32>,
 }
 
 impl RotaryTable {
-    /// Angles of positions `0..max_len` for a context of that length, computed in f64 and rounded
+    /// A table of positions `0..max_len` for a context of that length, computed in f64 and rounded
     /// once.
     pub fn new(rope: &Rope, max_len: usize) -> Self {
         Self::of_positions(rope, max_len, max_len)
     }
 
-    /// As [`new`](Self::new), of the first `positions` of such a context only.
+    /// As [`new`](Self::new), for only the first `positions` of such a context.
     pub fn of_positions(rope: &Rope, max_len: usize, positions: usize) -> Self {
         let frequencies = rope.frequencies(max_len);
         let factor = rope.attention_factor();
@@ -37,7 +37,7 @@ impl RotaryTable {
         }
     }
 
-    /// Cosines and sines, `[positions][dims / 2]` each: for engines that rotate elsewhere.
+    /// Cosines and sines, `[positions][dims / 2]` each, for engines that rotate by themselves.
     pub fn angles(&self) -> (&[f32], &[f32]) {
         (&self.cos, &self.sin)
     }
@@ -67,8 +67,8 @@ impl RotaryTable {
         }
     }
 
-    /// The transpose of [`rotate_in_place`](Self::rotate_in_place): its inverse where the rotation
-    /// has no attention factor.
+    /// The transpose of [`rotate_in_place`](Self::rotate_in_place), which is its inverse if the
+    /// rotation has no attention factor.
     pub fn rotate_back(&self, position: usize, head: &mut [f32]) {
         let (cos, sin) = self.at(position);
         let (first, second) = head[..2 * self.half].split_at_mut(self.half);
@@ -84,13 +84,13 @@ impl RotaryTable {
         (&self.cos[at..at + self.half], &self.sin[at..at + self.half])
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(self.cos.as_slice()) + size_of_val(self.sin.as_slice())
     }
 }
 
-/// The tables of a model: one for all layers, or one for those with a local rotation as well.
+/// The tables of a model: one for all layers, and a second one for layers with a local rotation.
 #[derive(Clone, Debug)]
 pub struct RotaryTables {
     global: RotaryTable,
@@ -112,7 +112,7 @@ impl RotaryTables {
         }
     }
 
-    /// The table of a layer; `None` where nothing is rotated.
+    /// The table of a layer; `None` if the layer is not rotated.
     pub fn of(&self, config: &LmConfig, layer: usize) -> Option<&RotaryTable> {
         match config.layer(layer).rotary {
             crate::Rotary::None => None,
@@ -121,7 +121,7 @@ impl RotaryTables {
         }
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.global.bytes() + self.local.as_ref().map_or(0, RotaryTable::bytes)
     }

@@ -1,4 +1,4 @@
-//! An adapter on its own: tensors under PEFT's names, its two files, merging.
+//! An adapter: tensors under PEFT's names, its two files, merging.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,9 +20,10 @@ pub const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
 /// The matrices `A` and `B` of every adapted projection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapter {
-    /// What it adapts.
+    /// Settings of the adapter.
     pub config: LoraConfig,
-    /// `...lora_A.weight` of shape `[rank, in]` and `...lora_B.weight` of shape `[out, rank]`.
+    /// Tensors: `...lora_A.weight` of shape `[rank, in]` and `...lora_B.weight` of shape `[out,
+    /// rank]`.
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
@@ -31,9 +32,9 @@ pub struct Adapter {
 pub struct Adapted {
     /// Name of the dense matrix.
     pub weight: String,
-    /// Its rows.
+    /// Number of its rows.
     pub out: usize,
-    /// Its columns.
+    /// Number of its columns.
     pub input: usize,
     /// Name of `A`.
     pub a: String,
@@ -78,21 +79,22 @@ struct PeftConfig {
     #[serde(default)]
     inference_mode: bool,
     target_modules: Projections,
-    /// Indices of the adapted blocks, all of them where it is left out.
+    /// Indices of the adapted blocks; all blocks if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     layers_to_transform: Option<Layers>,
-    /// Rank-stabilised LoRA (arXiv 2312.03732): `B A` is scaled by `alpha / sqrt(rank)`.
+    /// True for rank-stabilised LoRA (arXiv 2312.03732): `B A` is scaled by `alpha / sqrt(rank)`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     use_rslora: bool,
-    /// How `A` and `B` began. Some ways change the base model, which the adapter then counts on.
+    /// Initialisation of `A` and `B`. Some methods change the base model, on which the adapter then
+    /// depends.
     #[serde(default, skip_serializing)]
     init_lora_weights: serde_json::Value,
-    /// What else the file says.
+    /// Further keys of the file.
     #[serde(flatten, skip_serializing)]
     others: BTreeMap<String, serde_json::Value>,
 }
 
-/// Blocks as PEFT takes them: one, or several.
+/// Blocks in PEFT's format: one, or several.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Layers {
@@ -100,14 +102,14 @@ enum Layers {
     Several(Vec<usize>),
 }
 
-/// Index of the block that a tensor of an adapter belongs to.
+/// Index of the block to which a tensor of an adapter belongs.
 fn layer_of(name: &str) -> Option<usize> {
     let (_, rest) = name.split_once(".layers.")?;
     rest.split('.').next()?.parse().ok()
 }
 
 impl Layers {
-    /// Counts the last blocks of a model that these are; `None` if they are others.
+    /// Number of blocks, if these are the last ones of a model; `None` if they are others.
     fn last_of(&self, model: &LmConfig) -> Option<usize> {
         let mut layers = match self {
             Self::One(layer) => vec![*layer],
@@ -121,7 +123,7 @@ impl Layers {
     }
 }
 
-/// Keys that change nothing of what a finished adapter computes.
+/// Keys that do not affect the computation of a finished adapter.
 const HARMLESS: [&str; 8] = [
     "auto_mapping",
     "inference_mode",
@@ -133,11 +135,12 @@ const HARMLESS: [&str; 8] = [
     "runtime_config",
 ];
 
-/// Ways to begin that leave the base model as it is.
+/// Initialisations that leave the base model as it is.
 const BEGINNINGS: [&str; 4] = ["gaussian", "default", "eva", "orthogonal"];
 
 impl PeftConfig {
-    /// The first key that makes this something else than `W + alpha / rank * B A`, and why.
+    /// The first key that makes the adapter anything else than `W + alpha / rank * B A`, and the
+    /// reason.
     fn not_understood(&self) -> Option<(&str, String)> {
         if self.peft_type != "LORA" {
             let message = format!("a plain LORA is expected, this is {}", self.peft_type);
@@ -168,7 +171,7 @@ impl PeftConfig {
 }
 
 impl Adapter {
-    /// Checks that it fits a model.
+    /// Checks that the adapter fits a model.
     ///
     /// # Errors
     /// Those of [`LoraConfig::check`]; missing, misshapen or leftover tensors.
@@ -302,7 +305,7 @@ impl Checkpoint {
     /// Adds `alpha / rank * B A` to every adapted matrix, in place.
     ///
     /// # Errors
-    /// An adapter of another model; nothing is changed then.
+    /// An adapter of another model. Nothing is changed then.
     pub fn merge(&mut self, adapter: &Adapter) -> Result<(), LmError> {
         let origin = "(adapter in memory)".as_ref();
         adapter.check(&self.config, origin)?;

@@ -1,8 +1,8 @@
 //! Low-rank adaptation (LoRA): a frozen matrix `W` is used as `W + alpha / rank * B A`.
 //!
-//! A drafter that serves several targets keeps one [`Adapter`] for each of them. Adapters are
-//! merged into dense weights to decode with ([`Checkpoint::merge`](crate::Checkpoint::merge)), so
-//! that decoding costs what it costs without them. Files are those of Hugging Face PEFT.
+//! A drafter that serves several targets keeps one [`Adapter`] for each of them. For decoding,
+//! adapters are merged into dense weights ([`Checkpoint::merge`](crate::Checkpoint::merge)), so
+//! that decoding costs no more than without them. Files are those of Hugging Face PEFT.
 
 mod adapter;
 mod projection;
@@ -15,21 +15,21 @@ use std::ops::Range;
 use crate::host::{Mat, MatMut, Store, multiply};
 use crate::{LmConfig, LmError, first_of_last};
 
-/// Which matrices are adapted, and how much.
+/// Adapted matrices, rank and scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoraConfig {
     /// Inner dimension of `B A`, at least 1.
     pub rank: usize,
     /// `B A` is scaled by `alpha / rank`.
     pub alpha: f64,
-    /// Adapted matrices of every block, at least one.
+    /// Adapted matrices of every adapted block, at least one.
     pub projections: Projections,
-    /// Last blocks that are adapted; 0 for all of them.
+    /// Number of last blocks that are adapted; 0 for all blocks.
     pub blocks: usize,
 }
 
 impl LoraConfig {
-    /// The factor in front of `B A`.
+    /// The factor of `B A`.
     pub fn scale(&self) -> f32 {
         (self.alpha / self.rank as f64) as f32
     }
@@ -42,7 +42,7 @@ impl LoraConfig {
     /// - `a`: `[rank, in]`
     ///
     /// # Panics
-    /// If the shapes do not fit each other or the rank is 0: a fault of the caller.
+    /// If the shapes do not fit each other or the rank is 0, which is a fault of the caller.
     pub fn add_product(&self, to: &mut [f32], b: &[f32], a: &[f32]) {
         let (out, input) = (b.len() / self.rank, a.len() / self.rank);
         let scale = self.scale();
@@ -64,7 +64,7 @@ impl LoraConfig {
         first..config.num_layers
     }
 
-    /// Checks that the shape of a model leaves room for the rank.
+    /// Checks that the shape of a model admits the rank.
     ///
     /// # Errors
     /// [`LmError::Rank`] if the rank is 0 or larger than the smaller side of an adapted matrix;
@@ -90,7 +90,7 @@ impl LoraConfig {
         Ok(())
     }
 
-    /// Parameters of an adapter for a model of this shape.
+    /// Number of parameters of an adapter for a model of this shape.
     pub fn num_params(&self, config: &LmConfig) -> usize {
         let sides = |p: Projection| {
             let (out, input) = p.shape(config);

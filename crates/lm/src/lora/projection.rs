@@ -1,4 +1,4 @@
-//! The matrices of a block by the names PEFT gives them.
+//! The matrices of a block under PEFT's names.
 
 use std::fmt;
 
@@ -16,18 +16,18 @@ pub enum Projection {
     Key,
     /// Values.
     Value,
-    /// Attention back to the residual stream.
+    /// Output of attention, to the residual stream.
     Output,
     /// The MLP's gate.
     Gate,
     /// The MLP's inner values.
     Up,
-    /// The MLP back to the residual stream.
+    /// Output of the MLP, to the residual stream.
     Down,
 }
 
 impl Projection {
-    /// All of them, in the order of [`expected_tensors`](crate::expected_tensors).
+    /// All projections, in the order of [`expected_tensors`](crate::expected_tensors).
     pub const ALL: [Self; 7] = [
         Self::Query,
         Self::Key,
@@ -60,7 +60,7 @@ impl Projection {
         format!("{parent}.{}", self.name())
     }
 
-    /// Outputs and inputs.
+    /// Number of outputs and number of inputs.
     pub fn shape(self, config: &LmConfig) -> (usize, usize) {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         match self {
@@ -73,12 +73,12 @@ impl Projection {
     }
 }
 
-/// A set of projections; in files a list of names.
+/// A set of projections. In files it is a list of names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Projections(u8);
 
 impl Projections {
-    /// All seven.
+    /// All seven projections.
     pub const ALL: Self = Self(0x7f);
 
     /// The members, always in the same order.
@@ -88,7 +88,7 @@ impl Projections {
             .filter(move |p| self.0 & (1 << *p as u8) != 0)
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
