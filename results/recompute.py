@@ -511,9 +511,10 @@ def never_slower(name, width="32", first="8"):
     stream = grouped(load(name, "stream"), "at", "arm")
     each = lambda row: (row["seconds"] + row["prefill_s"] + row["learn_s"]) / row["new_tokens"]
     for (at, arm), own in stream.items():
-        plain = {row["prompt_index"]: row for row in stream[at, "autoregressive"]}
-        own = sorted(own, key=lambda row: row["prompt_index"])
-        pairs = [(each(plain[r["prompt_index"]]), each(r), plain[r["prompt_index"]]["new_tokens"]) for r in own]
+        place = lambda row: (row["segment"], row["prompt_index"])
+        plain = {place(row): row for row in stream[at, "autoregressive"]}
+        own = sorted(own, key=place)
+        pairs = [(each(plain[place(r)]), each(r), plain[place(r)]["new_tokens"]) for r in own]
         speed = lambda part: sum(p * n for p, _, n in part) / sum(o * n for _, o, n in part)
         runs = [speed(pairs[i : i + width]) for i in range(first, len(pairs) - width + 1)]
         rested = [pair for pair, row in zip(pairs, own) if row.get("way") == "plain"]
