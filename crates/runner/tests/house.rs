@@ -1,4 +1,5 @@
-//! The house stays in order: no crate is most of it, and arrows point down only.
+//! The house stays in order: no crate is most of it, arrows point down only, and doc comments say
+//! what things are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,6 +41,23 @@ const RESERVED: [(&str, &[&str]); 8] = [
 
 /// Largest share of the source that one crate may be.
 const LARGEST_SHARE: f64 = 0.2;
+
+/// Words with which a doc comment does not open: such a sentence has no subject.
+const OPENINGS: [&str; 8] = [
+    "How", "Most", "Those", "What", "Where", "Whether", "Which", "Who",
+];
+/// Crates whose doc comments have not been rewritten yet.
+const NOT_YET: [&str; 9] = [
+    "distill-loss",
+    "experiment",
+    "fuzz",
+    "lm",
+    "mini-streams",
+    "online",
+    "results",
+    "runner",
+    "spec-decode",
+];
 
 fn repository() -> PathBuf {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -131,20 +149,91 @@ fn no_crate_is_most_of_the_source() {
 
 /// Lines of Rust below a folder that are not blank.
 fn source_lines(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else {
-        return 0;
+    let lines = |file: PathBuf| {
+        let text = std::fs::read_to_string(file).unwrap();
+        text.lines().filter(|line| !line.trim().is_empty()).count()
     };
-    let mut lines = 0;
+    rust_files(folder).into_iter().map(lines).sum()
+}
+
+/// Files of Rust below a folder; none if there is no such folder.
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            lines += source_lines(&path);
+            files.extend(rust_files(&path));
         } else if path.extension().is_some_and(|ending| ending == "rs") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            lines += text.lines().filter(|line| !line.trim().is_empty()).count();
+            files.push(path);
         }
     }
-    lines
+    files
+}
+
+#[test]
+fn doc_comments_say_what_things_are() {
+    let crates = repository().join("crates");
+    let mut faults = Vec::new();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&crates).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_string_lossy();
+        if NOT_YET.contains(&&*name) {
+            continue;
+        }
+        for file in rust_files(&folder) {
+            let text = std::fs::read_to_string(&file).unwrap();
+            let place = file.strip_prefix(&crates).unwrap().display();
+            for (line, comment) in doc_comments(&text) {
+                seen += 1;
+                if opens_without_subject(comment) {
+                    faults.push(format!("{place}:{line}: {comment}"));
+                }
+            }
+        }
+    }
+    assert!(
+        faults.is_empty(),
+        "see \"Words\" in CONTRIBUTING.md:\n  {}\n",
+        faults.join("\n  ")
+    );
+    assert!(seen > 1000, "only {seen} doc comments");
+}
+
+/// First line of every block of doc comments, with its number.
+fn doc_comments(text: &str) -> Vec<(usize, &str)> {
+    let lines: Vec<Option<&str>> = text.lines().map(doc_comment).collect();
+    let begins = |at: &usize| *at == 0 || lines[at - 1].is_none();
+    (0..lines.len())
+        .filter(begins)
+        .filter_map(|at| Some((at + 1, lines[at]?)))
+        .collect()
+}
+
+/// Text of a line of a doc comment; `None` for any other line.
+fn doc_comment(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let text = line.strip_prefix("///").or(line.strip_prefix("//!"));
+    text.map(str::trim)
+}
+
+fn opens_without_subject(comment: &str) -> bool {
+    let word = comment.split(|letter: char| !letter.is_alphabetic()).next();
+    word.is_some_and(|word| OPENINGS.contains(&word))
+}
+
+#[test]
+fn openings_without_a_subject_are_found() {
+    let text = "//! Most of it.\n\n/// How many rows.\n/// Which ones.\nfn a() {}\n    /// Mostly rows.\n// What\n";
+    let found: Vec<usize> = doc_comments(text)
+        .into_iter()
+        .filter(|(_, comment)| opens_without_subject(comment))
+        .map(|(line, _)| line)
+        .collect();
+    assert_eq!(found, [1, 3]);
 }
 
 /// Below the commands nothing knows of them: a job runs the same however it was started.
