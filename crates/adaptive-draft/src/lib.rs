@@ -96,7 +96,7 @@ pub enum PolicyError {
     #[error("scale {0} must be positive")]
     Scale(f64),
     /// A number cannot be a cost.
-    #[error("costs: {key} = {value} is no cost")]
+    #[error("costs: {key} = {value} is not a cost")]
     Costs {
         /// Name of the cost.
         key: &'static str,

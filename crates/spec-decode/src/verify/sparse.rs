@@ -63,7 +63,7 @@ pub enum SparseFault {
         proposals: usize,
     },
     /// A token is outside the target's vocabulary.
-    #[error("token {0} is none of the target's")]
+    #[error("token {0} is outside the target's vocabulary")]
     Token(u32),
     /// The outcome taken does not exist, or is one that the draft never takes.
     #[error("position {0}: the outcome taken is not among the outcomes")]
