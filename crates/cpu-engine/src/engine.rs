@@ -1,4 +1,4 @@
-//! The CPU engine: an implementation of [`DecodeEngine`].
+//! The CPU engine, which implements the trait of decoding engines.
 
 use std::sync::Arc;
 

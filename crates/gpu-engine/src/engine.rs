@@ -1,4 +1,4 @@
-//! The GPU engine: an implementation of [`DecodeEngine`](lm::DecodeEngine).
+//! The GPU engine, which implements the trait of decoding engines.
 
 mod logits;
 mod steps;

@@ -1,4 +1,4 @@
-//! A recorded target behind the trait [`DecodeEngine`].
+//! A recorded target, which implements the trait of decoding engines.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
