@@ -83,7 +83,7 @@ pub enum Insertion {
 pub struct Ngram {
     /// The draft tokens d_1..d_n, n >= 2.
     pub draft: Vec<DraftId>,
-    /// The target token t that spells the same text.
+    /// The target token t with the same text.
     pub target: TargetId,
     /// Number of times seen in verified text for this target token.
     pub count: u32,
@@ -112,7 +112,7 @@ pub struct NgramMatch {
 /// assert_eq!(cache.insert(&[un, believ], TargetId(1)), Insertion::New);
 /// assert_eq!(cache.insert(&[un, believ, able], TargetId(2)), Insertion::New);
 ///
-/// // The longer n-gram wins where the draft spells it out.
+/// // The longer n-gram wins if the draft contains all of it.
 /// let longest = cache.longest_match(&[un, believ, able, un]);
 /// assert_eq!(longest, Some(NgramMatch { target: TargetId(2), len: 3 }));
 /// assert_eq!(cache.longest_match(&[un, believ]).map(|m| m.target), Some(TargetId(1)));
@@ -173,7 +173,7 @@ impl NgramCache {
         self.generation
     }
 
-    /// Records one sighting of the n-gram `draft` in verified text, as the spelling of `target`.
+    /// Records one sighting of the n-gram `draft` in verified text, where it stands for `target`.
     ///
     /// A new n-gram starts with count 1. If the cache is full, the policy's victims are removed
     /// first, so the new n-gram is never its own victim. The count of a known n-gram rises by one,

@@ -16,7 +16,7 @@ use crate::{TraceInfo, Values};
 /// and `r` the mass of the other `V - K` tokens. The row over the whole vocabulary is
 ///
 /// ```text
-/// row_i = l_i                  for i in S; where i is not the answer's token, less than its l
+/// row_i = l_i                  for i in S, lowered where rounding made it equal to the answer's
 /// row_i = ln(r / (V - K))      for all others, at most the smallest l
 /// ```
 ///
