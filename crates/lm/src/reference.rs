@@ -1,5 +1,5 @@
-//! The decoder written out one number at a time: what faster engines and trainers are tested
-//! against.
+//! The reference decoder, which computes one number at a time. Faster engines and trainers are
+//! compared with it in tests.
 
 use crate::names::{EMBEDDING, FINAL_NORM, in_layer};
 use crate::{Activation, Checkpoint, DecodeEngine, LmConfig, LmError, QkNorm, Rope, check_call};
@@ -7,8 +7,8 @@ use crate::{Activation, Checkpoint, DecodeEngine, LmConfig, LmError, QkNorm, Rop
 /// A decoder that computes every number of a model by its definition, in f64 from f32 weights, one
 /// token after the other.
 ///
-/// It is thousands of times slower than an engine that is made for speed and shares no code with
-/// one, so that the two can be held against each other.
+/// It is thousands of times slower than an engine made for speed and shares no code with one, so
+/// that the two can be compared.
 ///
 /// ```
 /// use lm::{DecodeEngine, LmConfig, ReferenceEngine, random_checkpoint};
@@ -28,13 +28,13 @@ use crate::{Activation, Checkpoint, DecodeEngine, LmConfig, LmError, QkNorm, Rop
 pub struct ReferenceEngine {
     checkpoint: Checkpoint,
     caches: Vec<Cache>,
-    /// Applied to the inputs of every projection.
+    /// Rounding of the inputs of every projection.
     rounding: fn(f64) -> f64,
     len: usize,
     max_len: usize,
 }
 
-/// Rotated keys, and values, of one block: `[positions][kv_width]`.
+/// Rotated keys, and values, of one block, `[positions][kv_width]` each.
 #[derive(Clone, Debug, Default)]
 struct Cache {
     keys: Vec<f64>,
@@ -59,8 +59,8 @@ impl ReferenceEngine {
         })
     }
 
-    /// The same with the inputs of every projection rounded, as engines do that multiply narrow
-    /// numbers; weights are rounded in the checkpoint.
+    /// The same decoder with the inputs of every projection rounded, as in engines that multiply
+    /// narrow numbers. Weights must be rounded in the checkpoint.
     #[must_use]
     pub fn with_rounded_inputs(mut self, rounding: fn(f64) -> f64) -> Self {
         self.rounding = rounding;
@@ -85,7 +85,7 @@ impl ReferenceEngine {
         &self.checkpoint.config
     }
 
-    /// Appends one token and returns its state behind the final norm.
+    /// Appends one token. Returns its state after the final norm.
     fn append(&mut self, id: u32) -> Result<Vec<f64>, LmError> {
         let mut caches = std::mem::take(&mut self.caches);
         let state = self.state(id, &mut caches);
@@ -195,7 +195,8 @@ impl ReferenceEngine {
         self.linear(&inner.collect::<Vec<f64>>(), layer, "mlp.down_proj")
     }
 
-    /// Adds what a half of a block returns to the residual stream, through a norm if `norm` names one.
+    /// Adds the output of attention or MLP to the residual stream, through a norm if `norm` names
+    /// one.
     fn add_branch(
         &self,
         x: &mut [f64],
@@ -209,7 +210,7 @@ impl ReferenceEngine {
         Ok(())
     }
 
-    /// `x` behind the named norm of a block, or as it is.
+    /// `x` after the named norm of a block, or unchanged without a name.
     fn norm(&self, x: &[f64], layer: usize, name: Option<&str>) -> Result<Vec<f64>, LmError> {
         match name {
             None => Ok(x.to_vec()),
@@ -231,7 +232,7 @@ impl ReferenceEngine {
         Ok(&self.checkpoint.tensor(name)?.data)
     }
 
-    /// A projection of a block, with its bias where there is one.
+    /// A projection of a block, with its bias if there is one.
     fn linear(&self, x: &[f64], layer: usize, name: &str) -> Result<Vec<f64>, LmError> {
         let matrix = self.weights(&in_layer(layer, &format!("{name}.weight")))?;
         let mut y = self.project(matrix, x);

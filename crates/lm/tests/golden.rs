@@ -1,4 +1,5 @@
-//! The reference decoder, and how configurations are read, against Hugging Face transformers.
+//! The reference decoder and the reading of configurations, compared with Hugging Face
+//! transformers.
 
 mod golden_support;
 
@@ -20,7 +21,8 @@ fn logits_and_greedy_continuations_match_transformers() {
     assert!(all.len() >= 30);
 }
 
-/// Files of the hub, files as transformers writes them now, and our own say the same.
+/// Files of the hub, files as transformers writes them now, and our own give the same
+/// configuration.
 #[test]
 fn every_spelling_of_a_configuration_is_read_alike() {
     for folder in folders() {
@@ -38,7 +40,7 @@ fn every_spelling_of_a_configuration_is_read_alike() {
 
 type Change = (&'static str, fn(&mut LmConfig));
 
-/// Features, and how a decoder would see a configuration that ignored them.
+/// Features, each with a change of the configuration that ignores it.
 fn changes() -> [Change; 14] {
     [
         ("window", |c| {
@@ -82,7 +84,7 @@ fn changes() -> [Change; 14] {
     ]
 }
 
-/// Every feature of the configurations shows in the goldens: a decoder that ignored it would fail.
+/// Every feature of the configurations affects the goldens: a decoder that ignored it would fail.
 #[test]
 fn no_feature_can_be_ignored_unnoticed() {
     let changes = changes();
@@ -116,7 +118,7 @@ fn no_feature_can_be_ignored_unnoticed() {
     assert!(seen.len() >= expected, "{seen:?}");
 }
 
-/// What is saved has the names and shapes of the family's own files, and comes back as it was.
+/// A saved model has the names and shapes of the family's own files, and reads back unchanged.
 #[test]
 fn every_family_survives_its_own_files() {
     for golden in goldens() {

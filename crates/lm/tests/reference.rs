@@ -1,4 +1,4 @@
-//! The reference engine behind the decode seam; what it computes is in `golden.rs`.
+//! The reference engine as an implementation of the engine trait. `golden.rs` tests its results.
 
 use lm::{Checkpoint, DecodeEngine, LmConfig, LmError, ReferenceEngine, random_checkpoint};
 

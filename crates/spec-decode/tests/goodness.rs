@@ -1,4 +1,4 @@
-//! The law of sampled output, with the random number generator that ships, by G-tests.
+//! The distribution of sampled output, with the shipped random number generator, by G-tests.
 
 mod common;
 
@@ -10,7 +10,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-/// Chance of a false alarm over all tests together; fixed seeds make the outcome final.
+/// Probability of a false alarm over all tests together. Fixed seeds make the outcome final.
 const ALPHA: f64 = 0.01;
 const SAMPLES: u32 = 6_000;
 const LEN: usize = 3;
@@ -70,8 +70,8 @@ fn speculate<D: LanguageModel<DraftId>>(
     })
 }
 
-/// Drafts in some rounds and rests in others, as a controller has it, whose clock knows nothing of what
-/// the target draws.
+/// Policy that drafts in some rounds and not in others, as a controller does, whose decisions do
+/// not depend on the target's draws.
 struct OnAndOff(u32);
 
 impl DraftPolicy for OnAndOff {
@@ -81,7 +81,7 @@ impl DraftPolicy for OnAndOff {
     }
 }
 
-/// With a drafter that reads the prompt when it is asked for a draft, if it ever is.
+/// A test with a drafter that reads the prompt only when it is first asked for a draft.
 fn rests(seed: u64, mode: VerifyMode, sampling: Sampling) -> GTest {
     let config = SessionConfig {
         sampling,
@@ -137,7 +137,7 @@ fn samples_follow_the_targets_law_except_the_papers() {
         assert!(!rejected, "{name}: {test}");
     }
 
-    // The control: the same test tells the paper's rule from the target's law.
+    // The control: the same test distinguishes the paper's rule from the target's distribution.
     let (drafter, _) = text_models(1, &pair(), 1.0);
     let paper = speculate(drafter, pair(), 1, VerifyMode::Paper, options(1.0, false));
     println!("paper, T = 1: {paper}");

@@ -1,6 +1,6 @@
-//! The output law by exact enumeration, over thousands of random cases: logits with zeros and
-//! ties, disjoint supports, caches, draft lengths, temperatures, sampling options, special tokens,
-//! stop tokens, one and two rounds.
+//! The output distribution by exact enumeration, over thousands of random cases: logits with zeros
+//! and ties, disjoint supports, caches, draft lengths, temperatures, sampling options, special
+//! tokens, stop tokens, one and two rounds.
 
 mod cases;
 mod common;
@@ -199,7 +199,7 @@ fn at_temperature_0_every_mode_decodes_greedily() {
         ..MIXED
     };
     for mode in VerifyMode::ALL {
-        // Caches hold n-grams that no text has as well: what they propose is rejected.
+        // Caches also hold n-grams that occur in no text; their proposals are rejected.
         assert_exact(0..3000, |case| across(case, family, mode));
         assert_exact(0..2000, |case| across(case, family, mode).copying(case));
         assert_exact(0..1000, |case| across(case, family, mode).block());

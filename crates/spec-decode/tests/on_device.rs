@@ -1,4 +1,5 @@
-//! Models whose logits stay on a device answer as others do, and bring to the host what is read.
+//! Models whose logits stay on a device give the same answers, and copy only the rows that are read
+//! to the host.
 
 mod common;
 
@@ -17,7 +18,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
-/// A model that keeps logits of up to `most` tokens, and counts the rows that leave it.
+/// A model that keeps the logits of up to `most` tokens, and counts the rows that are fetched.
 struct Far<I> {
     inner: FakeModel<I>,
     most: usize,
@@ -105,7 +106,7 @@ impl<I: TokenId> OnDevice<I> for Far<I> {
     }
 }
 
-/// Stops where the drafter's logits and state say so, or where the token does.
+/// Policy that stops by the drafter's logits and state, or by the token.
 struct Reader {
     reads: bool,
     k: usize,
@@ -130,7 +131,7 @@ impl DraftPolicy for Reader {
     }
 }
 
-/// Every token with its row, or without.
+/// Sink that records every token, with its row or without.
 struct Records(bool, Vec<(TargetId, Vec<f32>)>);
 
 impl TeacherSink for Records {
@@ -144,7 +145,7 @@ impl TeacherSink for Records {
     }
 }
 
-/// Everything that a response is, but for times.
+/// All results of a response except times.
 fn respond(
     models: (impl LanguageModel<DraftId>, impl LanguageModel<TargetId>),
     config: &SessionConfig,
@@ -203,7 +204,8 @@ proptest! {
     }
 }
 
-/// Rows that leave drafter and target in a greedy response, its rounds, and its drafted tokens.
+/// Numbers of rows fetched from drafter and target in a greedy response, of its rounds, and of its
+/// drafted tokens.
 fn fetched(disagreement: f32, reads: bool) -> [usize; 4] {
     let (drafter, target) = text_models(5, &pair(), disagreement);
     let (drafter, by_drafter) = Far::new(drafter, 16);
@@ -224,9 +226,9 @@ fn nothing_leaves_the_device_that_nobody_reads() {
     for disagreement in [0.0, 3.0] {
         let [drafter, target, drafted, emitted] = fetched(disagreement, false);
         assert_eq!(target, 0);
-        // Of the drafter only where the draft may not go on with its best token.
+        // Rows of the drafter are fetched only if the mask does not allow its best token.
         assert!(drafter < drafted, "{drafter} of {drafted}");
-        // A learner reads the rows of what the answer is made of, and no others.
+        // A learner reads the rows of the answer's tokens, and no others.
         let [_, target, _, _] = fetched(disagreement, true);
         assert!((emitted..emitted + 5).contains(&target), "{target}");
     }
@@ -250,7 +252,7 @@ fn plain_greedy_decoding_fetches_nothing() {
     assert_eq!(fetched.get(), expected.tokens.len());
 }
 
-/// A row without a most probable token is an error that says why.
+/// A row without a most probable token is an error that gives the reason.
 #[test]
 fn impossible_rows_are_errors() {
     let name = StreamName::new(0, 0);
@@ -281,8 +283,8 @@ fn impossible_rows_are_errors() {
     assert_eq!(message(true), message(false));
 }
 
-/// Behind the first proposal that falls nothing is judged: a model that only knows its own answer
-/// needs no other row, and none of them is fetched.
+/// After the first rejected proposal nothing is verified, so a model that only knows its own answer
+/// needs no other row, and none is fetched.
 #[test]
 fn rows_behind_a_rejected_token_may_be_unknown() {
     let name = StreamName::new(0, 0);

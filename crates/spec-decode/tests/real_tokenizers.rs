@@ -22,7 +22,7 @@ fn vocabulary<I: TokenId>(name: &str) -> Option<Vocabulary<I>> {
     Some(Vocabulary::from_file(&file).expect("a tokenizer"))
 }
 
-/// Prefers the token that goes on with the text where one tokenisation of all of it has it.
+/// A model that prefers the token that continues the text in a tokenisation of all of it.
 fn reciting<I: TokenId>(vocabulary: &Vocabulary<I>) -> FakeModel<I> {
     let tokens = vocabulary.encode(TEXT).expect("spells any text");
     let lengths = vocabulary.byte_lengths(&tokens);
@@ -46,7 +46,7 @@ fn reciting<I: TokenId>(vocabulary: &Vocabulary<I>) -> FakeModel<I> {
     FakeModel::new(vocab, row)
 }
 
-/// Two real tokenizers, where there are any.
+/// Two real tokenizers, if they are available.
 fn pair(draft: &str, target: &str) -> Option<Pair> {
     let draft = vocabulary::<DraftId>(draft)?;
     let target = match target {
@@ -217,8 +217,9 @@ fn turns_and_markers_are_drafted_across_the_boundary() {
             let at = stood.iter().position(|proposal| proposal.target == end);
             at.is_some_and(|at| at + 1 < stood.len())
         });
-        // The drafter's file writes a dummy prefix behind every special token, a token that stands for
-        // no text of the target and that no proposal can hold: its drafts end with the turn.
+        // The drafter's tokenizer writes a dummy prefix after every special token. This token
+        // stands for no text of the target and no proposal can contain it, so drafts end with the
+        // turn.
         assert!(!across, "{mode}: a dummy prefix was drafted");
     }
 }

@@ -1,4 +1,4 @@
-//! A sparse draft is judged as the whole one is, coin for coin, and nothing else is judged at all.
+//! A sparse draft is verified as the whole one is, draw for draw, and an invalid one is refused.
 
 mod common;
 
@@ -14,7 +14,7 @@ use vocab_align::{DraftId, TargetId};
 
 type Toy = Session<FakeModel<DraftId>, FakeModel<TargetId>>;
 
-/// A response by sparse drafts; with it the number of outcomes that were named in all.
+/// A response with verification by sparse drafts. Returns the number of all listed outcomes.
 fn by_sparse_drafts(session: &mut Toy, cache: &mut NgramCache, name: StreamName) -> usize {
     session.start(PROMPT, name).expect("starts");
     let mut dice = name.dice(Purpose::Verify);
@@ -120,7 +120,7 @@ fn impossible_drafts_are_refused() {
     let mut bad = good.clone();
     bad.proposals[0] = TargetId(11);
     assert_eq!(check(&bad), Err(SparseFault::Token(11)));
-    // What the first choice took is 1 and 2, and the second one speaks of 1 alone.
+    // The first choice took 1 and 2, but the second one lists only 1.
     let mut bad = good.clone();
     bad.positions[0].extend(draft(&[(1.0, &[1])], 0).positions[0].clone());
     assert_eq!(check(&bad), Err(SparseFault::Split(0)));

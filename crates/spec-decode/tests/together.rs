@@ -1,4 +1,4 @@
-//! Several sessions a step at a time: drafts of all, judgements of all, then commits of all.
+//! Several sessions, one step at a time: all draft, all are verified, then all commit.
 
 mod common;
 
@@ -16,7 +16,7 @@ type Toy = Session<FakeModel<DraftId>, FakeModel<TargetId>>;
 
 const SESSIONS: usize = 3;
 
-/// Logits of a drafted round, as whoever joins forwards computes them.
+/// Logits of a drafted round, as computed by a caller that joins forwards.
 fn score(session: &mut Toy, round: &DraftedRound) -> Vec<f32> {
     let mut logits = Vec::new();
     let target = session.target_mut();
@@ -26,12 +26,12 @@ fn score(session: &mut Toy, round: &DraftedRound) -> Vec<f32> {
     logits
 }
 
-/// A step of all sessions that are not at their end.
+/// One step of all sessions that have not ended.
 fn step(sessions: &mut [Toy], caches: &mut [NgramCache]) -> Result<(), SpecError> {
     // One cache for all, or one each.
     let of = |i: usize, caches: usize| if caches == 1 { 0 } else { i };
     let policy = &mut ConstantLength(3);
-    // A token of every draft at a time.
+    // One token of every draft at a time.
     let mut drafting = Vec::new();
     for (i, session) in sessions.iter_mut().enumerate() {
         if session.finished().is_none() {
@@ -114,8 +114,8 @@ proptest! {
         }
     }
 
-    /// Greedy text is the target's, whatever the others put into the cache meanwhile; above, every
-    /// round finds the law that it drafted by.
+    /// At temperature 0 the text is the target's, whatever the others insert into the cache
+    /// meanwhile. Above, every round is verified with the distributions by which it drafted.
     #[test]
     fn sessions_share_a_cache_that_all_write(
         seed in any::<u64>(),

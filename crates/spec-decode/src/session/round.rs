@@ -23,8 +23,8 @@ use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
 
 /// A round whose draft waits for the target's forward ([`Session::draft_round`]).
 ///
-/// The session has no response in progress until [`Session::commit_round`] gives it back; a round
-/// that is dropped on the way ends the response.
+/// The session has no response in progress until [`Session::commit_round`] is called. If the round
+/// is dropped, the response is over.
 pub struct DraftedRound {
     pub(super) running: Running,
     pub(super) drafted: Draft,
@@ -35,33 +35,33 @@ pub struct DraftedRound {
 }
 
 impl DraftedRound {
-    /// Which round of the response it is.
+    /// Number of the round in the response, from 0.
     pub(super) fn number(&self) -> usize {
         self.running.round
     }
 
-    /// What is put to the target.
+    /// The proposals.
     pub(super) fn proposals(&self) -> &[Proposal] {
         &self.proposals
     }
 
-    /// The target's forward is over.
+    /// Records the end of the target's forward.
     pub(super) fn ends_scoring(&mut self) {
         self.timings.target = self.clock.lap();
     }
 
-    /// Judging is over.
+    /// Records the end of verification.
     pub(super) fn ends_judging(&mut self) {
         self.timings.verify = self.clock.lap();
     }
 
-    /// More of the forward's logits have been fetched.
+    /// Records the end of fetching more of the forward's logits.
     pub(super) fn ends_fetching(&mut self) {
         self.timings.target += self.clock.lap();
     }
 
     /// The tokens to score in one forward of the target: the last one of the text, then all
-    /// proposals. Their rows of logits are what [`Session::judge_round`] wants.
+    /// proposals. [`Session::judge_round`] takes their rows of logits.
     pub fn input(&self) -> &[TargetId] {
         &self.input
     }
@@ -73,7 +73,7 @@ impl DraftedRound {
     }
 }
 
-/// A round whose proposals are judged ([`Session::judge_round`]) and not committed yet.
+/// A round whose proposals are verified ([`Session::judge_round`]) and not committed yet.
 pub struct JudgedRound {
     round: DraftedRound,
     verdict: Verdict,
@@ -88,7 +88,7 @@ impl JudgedRound {
 impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     /// Drafts, translates, verifies and commits once: one target forward, at least one token.
     ///
-    /// `cache` is read in the modes that merge n-grams and written where the session learns them;
+    /// `cache` is read in the modes that merge n-grams and written if the session learns them;
     /// `None` is an empty cache that stays empty. It must be the same cache in all rounds of a
     /// response.
     ///
@@ -113,7 +113,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         self.commit_round(judged, &logits, cache, policy, sink)
     }
 
-    /// The one target forward: the pending token and all proposals.
+    /// Runs the target's forward over the pending token and all proposals.
     fn score(&mut self, round: &DraftedRound) -> Result<Row<f32>, SpecError> {
         let mut logits = Row::of(round.input.len() * self.target.vocab_size());
         let scored = self.target.forward(&round.input, &mut logits);
@@ -122,8 +122,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 
     /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
-    /// behind them. `logits` are the rows of the round's [input](DraftedRound::input),
-    /// `[tokens, vocab_size]`, with which the target's KV cache has taken it in.
+    /// after them. `logits` are the rows of the round's [input](DraftedRound::input), `[tokens,
+    /// vocab_size]`, from the forward that appended it to the target's KV cache.
     ///
     /// # Errors
     /// Logits of another shape; impossible probabilities.
@@ -145,9 +145,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(JudgedRound { round, verdict })
     }
 
-    /// A drafted round as somebody else can judge it who has the target's law
-    /// ([`SparseDraft::judge`]), in modes `exact` and `tli`; [`settle_round`](Self::settle_round)
-    /// takes the verdict.
+    /// The drafted round in a form that can be verified elsewhere with the target's distribution
+    /// alone ([`SparseDraft::judge`]), in modes `exact` and `tli`. The verdict is passed to
+    /// [`settle_round`](Self::settle_round).
     ///
     /// # Errors
     /// Impossible probabilities.
@@ -171,9 +171,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         SparseDraft::new(&evidence).map_err(law)
     }
 
-    /// In the place of [`judge_round`](Self::judge_round): takes over the judgement of the round's
-    /// [`sparse_draft`](Self::sparse_draft). The target's KV cache must be as long as after the
-    /// round's input.
+    /// Replaces [`judge_round`](Self::judge_round) if the round's
+    /// [`sparse_draft`](Self::sparse_draft) was verified elsewhere: it takes the verdict. The
+    /// target's KV cache must be as long as after the round's input.
     ///
     /// # Errors
     /// More accepted proposals than there are, or a token that the target does not have.
@@ -195,8 +195,9 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 
     /// The last part of a [`round`](Self::round): the response grows, both KV caches are cut back,
-    /// n-grams are remembered. `logits` are those it was judged by; of a round that was judged
-    /// elsewhere the first ones that are known, which may be none.
+    /// n-grams are inserted into the cache. `logits` are those with which it was verified; for a
+    /// round that was verified elsewhere, they are the leading rows that are known, which may be
+    /// none.
     ///
     /// # Errors
     /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted.
@@ -217,7 +218,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             mut timings,
             mut clock,
         } = round;
-        // What others did meanwhile is not this round's.
+        // Time spent on other sessions in the meantime does not belong to this round.
         clock.lap();
         let number = running.round;
         let vocab = self.target.vocab_size();
@@ -229,7 +230,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
             last: verdict.last,
             rows: rows.map_err(|fault| fault.at(number))?,
         };
-        // Translate what was accepted back and remember its n-grams.
+        // Accepted text is translated back, and its n-grams are inserted into the cache.
         let (emitted, inserted) = self
             .commit(&mut running, result, cache, sink)
             .map_err(|fault| fault.at(number))?;
@@ -253,7 +254,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
         Ok(outcome)
     }
 
-    /// Puts the proposals to the target's law.
+    /// Verifies the proposals with the target's distribution.
     fn judge(
         &mut self,
         running: &mut Running,
@@ -292,7 +293,7 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 }
 
-/// What a draft can be translated to in a mode.
+/// Lexicon of a draft's translations in a mode.
 pub(super) fn lexicon_of<'a>(
     direct: &'a crate::DirectMap,
     mode: VerifyMode,
@@ -311,7 +312,7 @@ fn rows_of(logits: &[f32], positions: usize, vocab: usize) -> Result<Rows<'_>, F
 }
 
 impl CachedGroups {
-    /// The groups of a lexicon, rebuilt only where the cache has changed behind their back.
+    /// The groups of a lexicon. They are rebuilt only if the cache was changed by another caller.
     fn of(&mut self, lexicon: &Lexicon<'_>, vocab: usize, needed: bool) -> &Groups {
         let generation = lexicon.cache().map_or((0, 0), |cache| {
             (std::ptr::from_ref(cache).addr(), cache.generation())
@@ -323,7 +324,7 @@ impl CachedGroups {
         &self.groups
     }
 
-    /// Takes in an n-gram that the cache, of generation `before` until then, has just learnt.
+    /// Adds an n-gram that the cache, at generation `before` until then, has just learnt.
     pub(super) fn learn(
         &mut self,
         cache: &NgramCache,
@@ -339,11 +340,11 @@ impl CachedGroups {
     }
 }
 
-/// Measures adjacent stretches of time.
+/// Clock that measures consecutive periods.
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    /// From now on.
+    /// A clock that starts now.
     pub(super) fn new() -> Self {
         Self(Instant::now())
     }

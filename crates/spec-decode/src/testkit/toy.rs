@@ -13,7 +13,7 @@ use crate::Pair;
 pub struct ToyVocab<'a> {
     /// Merges as (left, right); each adds the token `left + right`, ASCII letters only.
     pub merges: &'a [(&'a str, &'a str)],
-    /// Added tokens, ASCII without quotes, and whether they are special (without bytes).
+    /// Added tokens, ASCII without quotes, each with true if it is special (without bytes).
     pub added: &'a [(&'a str, bool)],
 }
 
@@ -23,7 +23,7 @@ impl ToyVocab<'_> {
         256 + self.merges.len() as u32
     }
 
-    /// Id of the token that spells `text`, or of the added token of that name.
+    /// Id of the token with the text `text`, or of the added token of that name.
     pub fn id(&self, text: &str) -> Option<u32> {
         let added = self.added.iter().position(|(name, _)| *name == text);
         if let Some(index) = added {
@@ -44,7 +44,7 @@ impl ToyVocab<'_> {
         257 + self.merges.len() + self.added.len()
     }
 
-    /// Never: bytes are always there.
+    /// False, because the byte tokens are always there.
     pub fn is_empty(&self) -> bool {
         false
     }
