@@ -10,7 +10,7 @@ pub(crate) struct Preset {
 }
 
 /// All presets, in the order of tables.
-pub(crate) const PRESETS: [Preset; 9] = [
+pub(crate) const PRESETS: [Preset; 10] = [
     Preset {
         name: "autoregressive",
         meaning: "The target alone: the reference of every speedup.",
@@ -39,6 +39,18 @@ pub(crate) const PRESETS: [Preset; 9] = [
             ("decode.verify", "tli"),
             ("decode.draft", "prompt-lookup"),
             ("decode.lookup", "stream"),
+            ("cache.use", "none"),
+            ("learn.objective", "none"),
+            ("head.training", "none"),
+        ],
+    },
+    Preset {
+        name: "automaton-lookup",
+        meaning: "As `stream-lookup`, with what followed the longest match in these texts most often.",
+        keys: &[
+            ("decode.verify", "tli"),
+            ("decode.draft", "prompt-lookup"),
+            ("decode.lookup", "automaton"),
             ("cache.use", "none"),
             ("learn.objective", "none"),
             ("head.training", "none"),

@@ -26,6 +26,7 @@ fn presets_are_the_methods_of_the_paper() {
         "autoregressive",
         "prompt-lookup",
         "stream-lookup",
+        "automaton-lookup",
         "SpD_DM",
         "N-gram_pp",
         "static n-grams",
@@ -42,6 +43,7 @@ fn presets_are_the_methods_of_the_paper() {
         plain,
         lookup,
         stream,
+        automaton,
         spd,
         ngrams,
         fixed,
@@ -57,6 +59,8 @@ fn presets_are_the_methods_of_the_paper() {
     assert!(lookup.looks_up() && lookup.decode.draft == DraftSource::PromptLookup);
     assert!(!lookup.changes() && stream.changes());
     assert!(stream.looks_up() && stream.decode.lookup == Lookup::Stream && !stream.learns());
+    assert!(automaton.looks_up() && automaton.changes() && !automaton.learns());
+    assert_eq!(automaton.decode.lookup, Lookup::Automaton);
     assert_eq!(spd.decode.verify, Verify::Tli);
     assert!(!spd.changes() && !spd.uses_cache() && !spd.learns());
     assert!(ngrams.changes() && ngrams.inserts_ngrams() && !ngrams.learns());

@@ -280,7 +280,7 @@ impl ArmState {
         let cache = cache_of(&mut self.caches, &self.config, arm, question.pair);
         let mut judged = Vec::new();
         let (lookup, vocabulary) = (arm.decode.lookup, question.pair.target.fingerprint());
-        let history = self.lookups.history(lookup, vocabulary);
+        let source = self.lookups.source(&arm.decode, vocabulary);
         let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
         let mut policy = self.lookups.policy(&arm.decode, costs, streamed, policy);
@@ -303,12 +303,12 @@ impl ArmState {
                 let shared = pairs
                     .entry(vocabulary)
                     .or_insert_with(|| Pair::shared(question.pair.target.clone()));
-                let (done, history) =
-                    look_up(target, shared, settings, question, policy.as_mut(), history)?;
+                let (done, source) =
+                    look_up(target, shared, settings, question, policy.as_mut(), source)?;
                 drop(policy);
                 self.adaptive.measure(&done.rounds);
                 if streamed {
-                    self.lookups.keep(lookup, vocabulary, history);
+                    self.lookups.keep(lookup, vocabulary, source);
                 }
                 return Ok(Answered::without_learning(done));
             }
@@ -318,8 +318,8 @@ impl ArmState {
             control.swap(drafter)?;
         }
         let mut session = Session::new(&mut *drafter, target, question.pair.clone(), settings)?;
-        if let Some(history) = history {
-            session.look_up_in(history);
+        if let Some(source) = source {
+            session.look_up_in(source);
         }
         let rows = LanguageModel::<TargetId>::vocab_size(session.target());
         let records = watched.as_ref().is_none_or(Watched::records);
@@ -374,7 +374,7 @@ impl ArmState {
         }
         drop(policy);
         self.adaptive.measure(&done.rounds);
-        let history = session.take_history();
+        let source = session.take_history();
         drop(session);
         let mut learns = true;
         if let (Some(control), Some(watched)) = (&mut self.control, watched) {
@@ -384,7 +384,7 @@ impl ArmState {
             learns = streamed && control.close(watched, &done);
         }
         if streamed {
-            self.lookups.keep(lookup, vocabulary, history);
+            self.lookups.keep(lookup, vocabulary, source);
             self.adaptive.take_in(judged, drafts);
             self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
@@ -582,7 +582,7 @@ impl ArmState {
             cache.reconfigure(self.config.cache.into());
         }
         self.adaptive.load(folder)?;
-        self.lookups = Lookups::load(folder)?;
+        self.lookups = Lookups::load(folder, &self.config.decode)?;
         if let Some(control) = &mut self.control {
             control.load(folder)?;
         }

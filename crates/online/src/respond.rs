@@ -5,8 +5,8 @@ use experiment::{Columns, Terms};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    DraftPolicy, Generation, History, LanguageModel, Lexicon, NoSink, Pair, Prompt, PromptLookup,
-    RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
+    CopySource, DraftPolicy, Generation, LanguageModel, Lexicon, NoSink, Pair, Prompt,
+    PromptLookup, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -94,7 +94,7 @@ pub(super) fn generate<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>>(
     })
 }
 
-/// Answers a prompt with drafts from its own context, or from `history` where there is one, which
+/// Answers a prompt with drafts from its own context, or from `source` where there is one, which
 /// comes back with prompt and answer.
 pub(super) fn look_up(
     target: &mut Engine,
@@ -102,8 +102,8 @@ pub(super) fn look_up(
     settings: SessionConfig,
     question: &Question<'_>,
     policy: &mut dyn DraftPolicy,
-    history: Option<History>,
-) -> Result<(Generation, Option<History>)> {
+    source: Option<CopySource>,
+) -> Result<(Generation, Option<CopySource>)> {
     let drafter = PromptLookup::new(LanguageModel::<TargetId>::vocab_size(target));
     let ids: Vec<DraftId> = question
         .prompt
@@ -116,8 +116,8 @@ pub(super) fn look_up(
         target: question.prompt.target,
     };
     let mut session = Session::new(drafter, target, pair.clone(), settings)?;
-    if let Some(history) = history {
-        session.look_up_in(history);
+    if let Some(source) = source {
+        session.look_up_in(source);
     }
     let done = session.generate(prompt, question.name, None, policy, &mut NoSink)?;
     Ok((done, session.take_history()))

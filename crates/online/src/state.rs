@@ -9,6 +9,7 @@
 //! state/ARM/heads/NAME/chains.txt                                      what throughput rules have seen
 //! state/ARM/controller.json                                            what has cost and saved how many seconds
 //! state/ARM/lookup.txt                                                 texts to look up in, what that was worth
+//! state/ARM/texts-VOCABULARY.bin                                       texts with an automaton to look up in
 //! ```
 
 use std::collections::BTreeMap;

@@ -39,6 +39,12 @@ preset = "autoregressive"
 [[arm]]
 preset = "L_DM+L_N-gram+lookup"
 [[arm]]
+preset = "automaton-lookup"
+[[arm]]
+name = "automaton and drafter"
+preset = "L_DM+L_N-gram+lookup"
+set = {{ "decode.lookup" = "automaton", "decode.lookup_mb" = 1 }}
+[[arm]]
 name = "adapters"
 preset = "L_DM+L_N-gram"
 set = {{ "learn.lora" = {{ rank = 4, alpha = 8.0, per = "target" }} }}

@@ -47,6 +47,12 @@ preset = "prompt-lookup"
 [[arm]]
 preset = "stream-lookup"
 [[arm]]
+preset = "automaton-lookup"
+[[arm]]
+name = "automaton and drafter"
+preset = "L_DM+L_N-gram+lookup"
+set = { "decode.lookup" = "automaton" }
+[[arm]]
 preset = "L_DM+L_N-gram+lookup"
 [[arm]]
 name = "looks up in the prompt"
@@ -54,7 +60,7 @@ learnt_by = "L_DM+L_N-gram+lookup"
 set = { "decode.verify" = "tli", "decode.lookup" = "prompt", "decode.policy" = "heuristic" }
 "#;
 /// Arms that draft.
-const DRAFTING: usize = 12;
+const DRAFTING: usize = 14;
 /// Of them, those that leave the stream to another.
 const GUESTS: usize = 2;
 

@@ -15,6 +15,7 @@ const WORDS: [(&str, &str); 28] = [
     ("autoregressive", "plain decoding"),
     ("prompt-lookup", "prompt lookup"),
     ("stream-lookup", "copies from the stream"),
+    ("automaton-lookup", "copies by the automaton"),
     ("L_DM+L_N-gram", "L_DM + L_N-gram"),
     ("L_DM+L_N-gram+lookup", "L_DM + L_N-gram + lookup"),
     ("L_DM+L_N-gram LoRA", "L_DM + L_N-gram with LoRA"),

@@ -16,6 +16,6 @@ pub use error::ApiError;
 pub use http::{About, Http, Limits, interrupted, serve, watch_interrupts};
 pub use learn::{LearntBy, SavedState};
 pub use models::{Encoded, Models, Target, name_of};
-pub use options::{Expose, LearnOptions, LearnScope, Options, RemoteOptions};
+pub use options::{Expose, LearnOptions, LearnScope, LookupScope, Options, RemoteOptions};
 pub use service::{Events, Service};
 pub use stats::Stats;

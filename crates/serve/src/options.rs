@@ -1,6 +1,7 @@
 //! Options of a server, fixed when it starts.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use experiment::{DirectName, LearnConfig, LoraSettings, ObjectiveName};
@@ -30,8 +31,10 @@ pub struct Options {
     /// it learns ([`adaptive_draft::Controller`]). Only for local targets, measured on answers that
     /// were decoded alone.
     pub controller: bool,
-    /// True if drafts may begin with text looked up in prompt and answer.
-    pub lookup: bool,
+    /// Texts that drafts may begin with; `None` if nothing is looked up.
+    pub lookup: Option<LookupScope>,
+    /// Maximum bytes of the texts of earlier answers that are looked up.
+    pub lookup_bytes: usize,
     /// Number of sequences decoded at once, at least 1.
     pub parallel: usize,
     /// Number of requests that may wait for a slot.
@@ -140,6 +143,30 @@ impl std::fmt::Display for Cut {
             (0, blocks) => write!(f, "--learn-blocks {blocks}"),
             (rank, 0) => write!(f, "--adapter-rank {rank}"),
             (rank, blocks) => write!(f, "--adapter-rank {rank} --learn-blocks {blocks}"),
+        }
+    }
+}
+
+/// The texts that an answer may copy from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LookupScope {
+    /// Its own prompt and answer.
+    Own,
+    /// Those, and earlier prompts and answers of its user, by the field `user` of requests.
+    User,
+    /// Those of all who ask.
+    Shared,
+}
+
+impl FromStr for LookupScope {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "own" => Ok(Self::Own),
+            "user" => Ok(Self::User),
+            "shared" => Ok(Self::Shared),
+            _ => Err(format!("`{name}` is none of own, user, shared")),
         }
     }
 }

@@ -80,7 +80,7 @@ impl Service {
         let stats = Arc::new(Stats::new(saved.sums.clone()));
         if options.controller {
             stats.control(ControllerConfig {
-                copies: options.lookup,
+                copies: options.lookup.is_some(),
                 learns: options.learn.is_some(),
                 ..ControllerConfig::default()
             });

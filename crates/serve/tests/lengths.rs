@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use serve::Options;
+use serve::{LookupScope, Options};
 use support::*;
 
 const PROMPTS: [&str; 4] = [
@@ -144,7 +144,7 @@ fn heads_learn_take_over_and_are_kept() {
 #[test]
 fn looked_up_text_is_proposed_and_changes_nothing() {
     let looking = Options {
-        lookup: true,
+        lookup: Some(LookupScope::Own),
         ..options()
     };
     let server = Server::start(looking, None);
@@ -163,6 +163,34 @@ fn looked_up_text_is_proposed_and_changes_nothing() {
     let warm = json!({"temperature": 1.0, "seed": 5});
     let twice = [(), ()].map(|()| ask(&server, PROMPTS[1], warm.clone()).0);
     assert_eq!(twice[0], twice[1]);
+}
+
+#[test]
+fn what_one_user_was_told_is_proposed_to_no_other() {
+    let looking = |scope| Options {
+        lookup: Some(scope),
+        ..options()
+    };
+    let rounds = |server: &Server, user: &str| {
+        let (text, details) = ask(server, PROMPTS[2], json!({"user": user}));
+        (text, number(&details, "rounds"))
+    };
+    let server = Server::start(looking(LookupScope::User), None);
+    let (plain, _) = ask(&server, PROMPTS[2], json!({"drafter": false}));
+    let first = rounds(&server, "a");
+    let second = rounds(&server, "a");
+    assert_eq!((&first.0, &second.0), (&plain, &plain));
+    assert!(second.1 < first.1, "{} < {} rounds", second.1, first.1);
+    assert_eq!(rounds(&server, "b"), first);
+    // Who gives no name may be anyone.
+    let unnamed = rounds(&server, "");
+    assert_eq!(rounds(&server, ""), unnamed);
+
+    let server = Server::start(looking(LookupScope::Shared), None);
+    let first = rounds(&server, "a");
+    let second = rounds(&server, "b");
+    assert_eq!(second.0, plain);
+    assert!(second.1 < first.1, "{} < {} rounds", second.1, first.1);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use serde_json::json;
-use serve::{Options, Service};
+use serve::{LookupScope, Options, Service};
 use support::*;
 
 fn keeping(folder: &Path) -> Options {
@@ -213,12 +213,70 @@ fn a_state_has_a_budget() {
 }
 
 #[test]
+fn texts_to_copy_from_are_found_again_by_their_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = |lookup, learn| Options {
+        lookup,
+        learn,
+        ..keeping(folder.path())
+    };
+    let rounds = |server: &Server, user: &str| {
+        let body = json!({
+            "messages": [{"role": "user", "content": "Write a function that reverses a list."}],
+            "max_tokens": 40, "temperature": 0, "user": user,
+        });
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["usage"]["completion_tokens_details"]["rounds"]
+            .as_u64()
+            .unwrap()
+    };
+    // At a rate of 0 the drafter stays as it is.
+    let still = Some(serve::LearnOptions {
+        rate: Some(0.0),
+        ..learning()
+    });
+    let user = Some(LookupScope::User);
+    let server = Server::start(serving(user, still), None);
+    let first = rounds(&server, "a");
+    let second = rounds(&server, "a");
+    assert!(second < first, "{second} < {first} rounds");
+    server.stop().unwrap();
+    let texts = |folder: &Path| {
+        let generation = folder.join(generations(folder).remove(0));
+        let names = std::fs::read_dir(generation).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names
+            .filter(|name| name.starts_with("texts-"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(texts(folder.path()).len(), 1);
+
+    // A server on which all share their texts carries them along and copies nothing from them.
+    let server = Server::start(serving(Some(LookupScope::Shared), still), None);
+    rounds(&server, "b");
+    server.stop().unwrap();
+    assert_eq!(texts(folder.path()).len(), 2);
+    let server = Server::start(serving(user, None), None);
+    assert!(rounds(&server, "a") < rounds(&server, "b"));
+    server.stop().unwrap();
+
+    let damaged = folder.path().join(generations(folder.path()).remove(0));
+    for name in texts(folder.path()) {
+        std::fs::write(damaged.join(name), "junk").unwrap();
+    }
+    let refused = Service::start(serving(user, still)).err().unwrap();
+    let refused = format!("{refused:#}");
+    assert!(refused.contains("no texts to copy from"), "{refused}");
+}
+
+#[test]
 fn seconds_decide_and_are_found_again() {
     let folder = tempfile::tempdir().unwrap();
     let controlled = Options {
         controller: true,
         adapt_length: true,
-        lookup: true,
+        lookup: Some(LookupScope::User),
         parallel: 1,
         ..keeping(folder.path())
     };

@@ -13,7 +13,7 @@
 //! |---|---|---|
 //! | which tokens may be drafted | [`Walk`], [`Mask`] | suppression outside the intersection (SpD_DM), extended to n-grams |
 //! | drafting | [`Draft`], [`DraftPolicy`] | Algorithm 1, drafting of k tokens |
-//! | drafting without a model | [`PromptLookup`], [`History`] | not in the paper: the baseline to beat, and what a draft can begin with |
+//! | drafting without a model | [`PromptLookup`], [`History`], [`SuffixLookup`] | not in the paper: the baseline to beat, and what a draft can begin with |
 //! | the law of a row of logits | [`Sampling`] | temperature; further options beyond the paper |
 //! | translation | [`translate()`] | section 3.1, Eq. 1 |
 //! | q' over V_p, residual | [`Pushforward`] | Eq. 2, norm(max(0, p - q')) |
@@ -32,7 +32,7 @@
 //! logits. The drafter is processed alike, but any proposal law is as exact.
 //!
 //! `tli` and `exact` can judge the tokens of a draft one by one or all together ([`Acceptance`]);
-//! the latter never accepts fewer in expectation. Looked-up text ([`History`]) is proposed with
+//! the latter never accepts fewer in expectation. Looked-up text ([`CopySource`]) is proposed with
 //! probability 1 and judged by the same rules.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
@@ -95,6 +95,7 @@
 
 mod buffer;
 mod chance;
+mod copy_source;
 mod draft;
 mod error;
 mod fault;
@@ -111,12 +112,14 @@ mod residual;
 mod sampling;
 mod session;
 mod sink;
+mod suffix;
 #[doc(hidden)]
 pub mod testkit;
 mod translate;
 mod verify;
 
 pub use chance::{Chance, Dice, Purpose, StreamName};
+pub use copy_source::CopySource;
 pub use draft::{Draft, DraftLaw, MAX_COMPLETION_STEPS};
 pub use error::{LawError, Role, SpecError};
 pub use history::{Found, History};
@@ -134,6 +137,9 @@ pub use session::{
     SessionConfig,
 };
 pub use sink::{NoSink, TeacherSink};
+pub use suffix::{
+    Continuation, CorpusError, Match, SharedCorpus, SuffixAutomaton, SuffixCorpus, SuffixLookup,
+};
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
     Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, SparseChoice,

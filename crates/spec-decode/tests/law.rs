@@ -76,18 +76,35 @@ fn drafts_that_begin_with_copied_text() {
 }
 
 #[test]
-fn copied_text_is_proposed() {
-    let mut accepted = 0.0;
-    for case in 0..200 {
-        let family = Family {
-            temperature: Some(0.3),
-            ..MIXED
-        };
-        accepted += across(case, family, VerifyMode::Exact)
-            .copying(case)
-            .copies_accepted();
+fn drafts_that_begin_with_what_followed_most_often() {
+    for mode in [VerifyMode::Exact, VerifyMode::Tli, VerifyMode::Slem] {
+        assert_exact(0..2000, |case| {
+            across(case, MIXED, mode).copying_often(case)
+        });
+        assert_exact(0..1000, |case| {
+            across(case, MIXED, mode).copying_often(case).block()
+        });
     }
-    assert!(accepted > 20.0, "{accepted}");
+    assert_exact(0..2000, |case| {
+        within(case, VerifyMode::Exact).copying_often(case).block()
+    });
+    assert_exact(0..1000, |case| {
+        let setting = across(case, MIXED, VerifyMode::Exact).copying_often(case);
+        setting.sparse(2).block()
+    });
+}
+
+#[test]
+fn copied_text_is_proposed() {
+    let family = Family {
+        temperature: Some(0.3),
+        ..MIXED
+    };
+    let setting = |case| across(case, family, VerifyMode::Exact);
+    let latest = (0..200).map(|case| setting(case).copying(case).copies_accepted());
+    let often = (0..200).map(|case| setting(case).copying_often(case).copies_accepted());
+    let accepted: [f64; 2] = [latest.sum(), often.sum()];
+    assert!(accepted.iter().all(|sum| *sum > 20.0), "{accepted:?}");
 }
 
 #[test]
@@ -202,6 +219,9 @@ fn at_temperature_0_every_mode_decodes_greedily() {
         // Caches also hold n-grams that occur in no text; their proposals are rejected.
         assert_exact(0..3000, |case| across(case, family, mode));
         assert_exact(0..2000, |case| across(case, family, mode).copying(case));
+        assert_exact(0..1000, |case| {
+            across(case, family, mode).copying_often(case)
+        });
         assert_exact(0..1000, |case| across(case, family, mode).block());
     }
 }

@@ -10,6 +10,9 @@ use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMo
 
 use super::{CostsConfig, PolicyName, ScoreName, Wrong, wrong};
 
+/// MiB of texts to copy from, if nothing else is said.
+const LOOKUP_MB: usize = 64;
+
 /// How tokens are drafted, checked and drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -21,6 +24,11 @@ pub struct DecodeConfig {
     /// Where text is looked up that a draft may begin with, in front of the drafter's own tokens or
     /// in their place, as pays by `costs`. Needs no model and costs nothing; the output's law stays.
     pub lookup: Lookup,
+    /// For `lookup = "automaton"`: most MiB of the texts of a target's vocabulary, 1 to 16384; the oldest
+    /// leave first.
+    #[serde(skip_serializing_if = "is_lookup_mb")]
+    #[schemars(extend("default" = LOOKUP_MB))]
+    pub lookup_mb: usize,
     /// Whether the tokens of a draft are judged one by one or all together, above temperature 0.
     pub acceptance: AcceptanceName,
     /// Draft tokens a round, 1 to 64: the constant length, the first one or the longest, as `policy`
@@ -98,6 +106,7 @@ impl Default for DecodeConfig {
             verify: Verify::Tli,
             draft: DraftSource::Model,
             lookup: Lookup::Off,
+            lookup_mb: LOOKUP_MB,
             acceptance: AcceptanceName::Token,
             k: 4,
             policy: PolicyName::Constant,
@@ -174,6 +183,10 @@ impl DecodeConfig {
         if let Err(e) = self.sampling() {
             let message = format!("{} is outside {}", e.value, e.range);
             wrongs.push(wrong(&format!("decode.{}", e.option), message));
+        }
+        if !(1..=16384).contains(&self.lookup_mb) {
+            let message = format!("{} is outside 1 to 16384", self.lookup_mb);
+            wrongs.push(wrong("decode.lookup_mb", message));
         }
         if self.prompt_room() == Some(0) {
             let message = format!(
@@ -254,8 +267,12 @@ pub enum Lookup {
     Off,
     /// In prompt and response.
     Prompt,
-    /// In prompt and response and in what was asked and answered before on the stream.
+    /// In prompt and response and in what was asked and answered before on the stream: what followed a
+    /// run of at most four tokens the last time.
     Stream,
+    /// In the same texts, as many as `lookup_mb` holds, by a suffix automaton: what followed the longest
+    /// match most often.
+    Automaton,
 }
 
 /// How the tokens of a draft are judged.
@@ -365,6 +382,10 @@ impl FromStr for KvFormat {
 
 fn is_false(switch: &bool) -> bool {
     !switch
+}
+
+fn is_lookup_mb(number: &usize) -> bool {
+    *number == LOOKUP_MB
 }
 
 fn is_zero(number: &usize) -> bool {

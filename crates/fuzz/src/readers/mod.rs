@@ -31,6 +31,7 @@ pub const ALL: &[&Reader] = &[
     &models::ADAPTER,
     &models::ADAPTER_CONFIG,
     &state::CACHE,
+    &state::TEXTS,
     &state::HEAD,
     &state::CHAINS,
     &state::PRETRAINING,

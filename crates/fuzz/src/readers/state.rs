@@ -1,11 +1,13 @@
 //! What was learnt, on disk.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use adaptive_draft::{Chain, Example, Head, HeadConfig, HeadTrainer, Score};
 use anyhow::Result;
 use lm::{AdamW, AdamWConfig, LmConfig, random_checkpoint};
 use ngram_cache::{CacheConfig, Eviction, NgramCache};
+use spec_decode::{SuffixCorpus, SuffixLookup};
 use trace::{FORMAT, Law, Record, Source, Template, TraceFile, TraceInfo, TraceWriter, Values};
 use vocab_align::{DraftId, TargetId};
 
@@ -31,6 +33,29 @@ pub const CACHE: Reader = Reader {
                 cache.insert(&[DraftId(ngram), DraftId(1)], TargetId(ngram));
             }
             cache.memory_bytes();
+            Ok(())
+        };
+        read().into()
+    },
+};
+
+/// Texts to copy from.
+pub const TEXTS: Reader = Reader {
+    name: "texts",
+    what: "saved texts with a suffix automaton, and look-ups in them",
+    shape: Shape::Sealed,
+    seeds: || {
+        let texts = [10_000, 1 << 20].map(|limit| corpus(limit).to_bytes(7));
+        Ok(texts.into_iter().collect())
+    },
+    read: |folder, bytes| {
+        let read = || -> Result<()> {
+            let path = put(folder, "texts", bytes)?;
+            let mut corpus = SuffixCorpus::<TargetId>::load(path, 1 << 20, 7)?;
+            corpus.absorb(&[1, 2, 3, 1, 2].map(TargetId));
+            let mut lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
+            lookup.start(&[1, 2].map(TargetId));
+            lookup.find(8);
             Ok(())
         };
         read().into()
@@ -233,6 +258,15 @@ fn head_config() -> HeadConfig {
         steps: 1,
         ..HeadConfig::default()
     }
+}
+
+fn corpus(limit: usize) -> SuffixCorpus<TargetId> {
+    let mut corpus = SuffixCorpus::new(limit);
+    for seed in 0..20 {
+        let text: Vec<TargetId> = (0..12).map(|i| TargetId((seed + i * i) % 9)).collect();
+        corpus.absorb(&text);
+    }
+    corpus
 }
 
 fn cache(eviction: Eviction) -> NgramCache {

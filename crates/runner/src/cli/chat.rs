@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use bench::args::write_out;
 use clap::Args;
 use models::{Message, TemplateRequest};
-use serve::{Ask, Done, Event, Service, watch_interrupts};
+use serve::{Ask, Done, Event, LookupScope, Service, watch_interrupts};
 use spec_decode::Sampling;
 
 use super::serve::ServiceArgs;
@@ -68,7 +68,14 @@ impl ChatArgs {
     /// Talks until the input ends.
     pub fn execute(self) -> Result<()> {
         let sampling = Sampling::new(self.temperature).map_err(bench::args::flag)?;
-        let service = Service::start(self.service.options(1, 0)?)?;
+        let mut options = self.service.options(1, 0)?;
+        // Nobody else is asking.
+        let one = |scope| match scope {
+            LookupScope::User => LookupScope::Shared,
+            other => other,
+        };
+        options.lookup = options.lookup.map(one);
+        let service = Service::start(options)?;
         for target in &service.models().targets {
             note_left_out(&target.text, &[], "");
         }

@@ -9,7 +9,8 @@ use clap::Args;
 use experiment::{KvFormat, WeightFormat};
 use lm::{Device, EngineSettings, WeightType};
 use serve::{
-    About, Expose, Http, LearnOptions, LearnScope, Limits, Options, RemoteOptions, Service, name_of,
+    About, Expose, Http, LearnOptions, LearnScope, Limits, LookupScope, Options, RemoteOptions,
+    Service, name_of,
 };
 
 use super::template::note_left_out;
@@ -67,9 +68,14 @@ pub struct ServiceArgs {
     /// plain decoding is faster, and learning rests while it costs more than it saves.
     #[arg(long)]
     no_controller: bool,
-    /// Let drafts begin with text looked up in prompt and answer, where that has paid.
-    #[arg(long)]
-    lookup: bool,
+    /// Let drafts begin with text looked up where that has paid: in prompt and answer (own), in
+    /// earlier answers to the same user as well (user, as without a value; users are told apart by
+    /// the field `user` of requests, in `chat` there is one), or in those to all users (shared).
+    #[arg(long, value_name = "SCOPE", num_args = 0..=1, default_missing_value = "user")]
+    lookup: Option<LookupScope>,
+    /// Most MiB of the texts of earlier answers that are looked up; the oldest leave first.
+    #[arg(long, default_value_t = 64, value_name = "MIB")]
+    lookup_mb: usize,
     /// Most tokens of an answer.
     #[arg(long, default_value_t = 1024)]
     max_tokens: usize,
@@ -171,6 +177,7 @@ impl ServiceArgs {
             adapt_length,
             controller: !self.no_learn && !self.no_controller,
             lookup: self.lookup,
+            lookup_bytes: self.lookup_mb << 20,
             parallel,
             queue,
             max_tokens: self.max_tokens,
@@ -224,7 +231,8 @@ pub fn far_options(
         draft_length,
         adapt_length: false,
         controller: false,
-        lookup: false,
+        lookup: None,
+        lookup_bytes: 0,
         parallel: 1,
         queue: 0,
         max_tokens,

@@ -10,6 +10,7 @@
 //! was drafted with. A sequence that waits for a reply sits out steps; the others go on.
 
 mod controlled;
+mod corpora;
 mod costs;
 mod elsewhere;
 mod lengths;
@@ -40,6 +41,8 @@ use crate::models::{Models, Target};
 use crate::options::Options;
 use crate::stats::Stats;
 
+use corpora::Corpora;
+pub(crate) use corpora::{Texts, locked};
 use costs::TargetCosts;
 use elsewhere::{Errands, Reply};
 use lengths::Lengths;
@@ -58,6 +61,8 @@ pub(crate) struct Kept {
     pub(crate) caches: Caches,
     /// Acceptance statistics of draft tokens, by name of the adapter.
     pub(crate) chains: BTreeMap<String, Vec<Chain>>,
+    /// Texts to copy from, the least recently used first.
+    pub(crate) texts: Vec<Texts>,
 }
 
 /// A request whose prompt is being read.
@@ -118,6 +123,8 @@ pub(crate) struct Decoder {
     lengths: Lengths,
     /// Costs of rounds, by target.
     costs: Vec<TargetCosts>,
+    /// Texts to copy from; `None` if nothing is looked up.
+    corpora: Option<Corpora>,
     running: Vec<Sequence>,
     /// Rounds on their way to remote targets, and the replies that have come.
     errands: Errands,
@@ -142,7 +149,11 @@ impl Decoder {
         learner: Option<Mailbox>,
         kept: Kept,
     ) -> Result<Self> {
-        let Kept { caches, chains } = kept;
+        let Kept {
+            caches,
+            chains,
+            texts,
+        } = kept;
         let vocabulary = |t: &Target| t.pair.target.fingerprint();
         let first = |target: &Target| {
             let same = |other: &Target| vocabulary(other) == vocabulary(target);
@@ -176,6 +187,9 @@ impl Decoder {
                 .iter()
                 .map(|_| TargetCosts::default())
                 .collect(),
+            corpora: options
+                .lookup
+                .map(|scope| Corpora::new(scope, options.lookup_bytes, texts)),
             running: Vec::new(),
             errands: Errands::start(&models, to_itself, options.parallel)?,
             replies: Vec::new(),
@@ -239,6 +253,7 @@ impl Decoder {
                 true => self.lengths.chains(),
                 false => BTreeMap::new(),
             },
+            texts: self.corpora.as_ref().map_or_else(Vec::new, Corpora::texts),
         }
     }
 

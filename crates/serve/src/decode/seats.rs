@@ -7,7 +7,7 @@ use vocab_align::TargetId;
 
 use super::lengths::Lengthy;
 use super::seated::Seated;
-use super::sequence::{Seat, Sequence};
+use super::sequence::{Lookup, Seat, Sequence};
 use super::{Decoder, Reading, fail};
 use crate::ask::{Event, Job};
 use crate::error::ApiError;
@@ -127,8 +127,13 @@ impl Decoder {
         } else {
             Costs::default()
         };
-        let lookup = self.options.lookup;
-        let lookup = lookup.then_some((costs, self.options.draft_length));
+        let vocabulary = self.cache_of[index];
+        let corpora = self.corpora.as_mut().filter(|_| job.ask.drafting);
+        let lookup = corpora.map(|corpora| Lookup {
+            source: corpora.source(vocabulary, &job.ask.user),
+            costs,
+            longest: self.options.draft_length,
+        });
         let drafts = (lengthy, lookup, self.options.remote.draft_top);
         let reading = Reading { job, seat, cached };
         match Sequence::start(reading, target, drafts, answer, adapter, terms, own) {

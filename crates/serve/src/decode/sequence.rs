@@ -7,9 +7,9 @@ use models::Engine;
 use ngram_cache::NgramCache;
 use online::{Example, Learner, Recorder};
 use spec_decode::{
-    Acceptance, ConstantLength, DraftedRound, DraftingRound, Finish, History, JudgedRound, Prompt,
-    Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals,
-    VerifyMode,
+    Acceptance, ConstantLength, CopySource, DraftedRound, DraftingRound, Finish, JudgedRound,
+    Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
+    Totals, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -62,6 +62,15 @@ pub(crate) struct Sequence {
     given: Given,
     cached: usize,
     began: Instant,
+}
+
+/// The text that an answer may copy from.
+pub(super) struct Lookup {
+    pub(super) source: CopySource,
+    /// Costs of rounds, by which copies are weighed.
+    pub(super) costs: Costs,
+    /// Maximum draft length.
+    pub(super) longest: usize,
 }
 
 /// Numbers of tokens of an answer. Tokens after a stop string are not counted.
@@ -128,7 +137,7 @@ impl Sequence {
     pub(crate) fn start(
         reading: Reading,
         target: &Target,
-        (lengthy, lookup, draft_top): (Lengthy, Option<(Costs, usize)>, usize),
+        (lengthy, lookup, draft_top): (Lengthy, Option<Lookup>, usize),
         controlled: Option<Answer>,
         adapter: String,
         terms: Option<Terms>,
@@ -156,11 +165,11 @@ impl Sequence {
             draft,
             target: &ask.prompt.target,
         };
-        match lookup.is_some() && ask.drafting {
-            // The history holds this prompt and answer alone: nothing of others shows in copies.
-            true => seat.session.look_up_in(History::default()),
-            false => drop(seat.session.take_history()),
-        }
+        drop(seat.session.take_history());
+        let lookup = lookup.map(|lookup| {
+            seat.session.look_up_in(lookup.source);
+            (lookup.costs, lookup.longest)
+        });
         let dice = (name.dice(Purpose::Draft), name.dice(verify));
         let started = seat
             .session
@@ -399,6 +408,11 @@ impl Sequence {
             }
         }
         Some(example)
+    }
+
+    /// The text of the answer, where it was looked up.
+    pub(super) fn take_source(&mut self) -> Option<CopySource> {
+        self.seat.session.take_history()
     }
 
     /// Releases the slot, with its caches as they are.

@@ -315,6 +315,11 @@ impl Decoder {
                         sequence.job.ask.drafting,
                     );
                     self.stats.load(self.running.len(), self.waiting.len());
+                    // Before the client has its answer: its next request may copy from it.
+                    let source = sequence.take_source();
+                    if let Some(corpora) = &mut self.corpora {
+                        corpora.absorb(source);
+                    }
                     sequence.tell_end(reason);
                     if learns
                         && let Some(example) = sequence.example(target, terms, room)

@@ -338,7 +338,8 @@ impl Teaching {
             return;
         };
         let (learners, heads) = (&mut self.learners, &self.heads);
-        let written = state.write(&self.models, caches, &self.stats.sums(), |to| {
+        let served = (&*self.models, &*self.options);
+        let written = state.write(served, caches, &self.stats.sums(), |to| {
             heads.save(to.heads)?;
             learners.save(to.learnt)
         });

@@ -6,6 +6,7 @@
 //! STATE/generation-7/state.json    drafter, adapters, counters
 //! STATE/generation-7/ngrams-*.bin  n-gram caches, by names of vocabularies
 //! STATE/generation-7/chains-*.txt  acceptance statistics of draft tokens, by adapter
+//! STATE/generation-7/texts-*.bin   texts to copy from, by vocabulary and user
 //! STATE/generation-7/heads/*       acceptance heads with their training state, by adapter
 //! STATE/generation-7/learnt/NAME/  weights, or all adapters, with their optimisers
 //! ```
@@ -17,6 +18,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use adaptive_draft::Chain;
 use anyhow::{Context, Result, bail};
@@ -24,10 +26,11 @@ use ngram_cache::NgramCache;
 use online::cache_name;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use spec_decode::SuffixCorpus;
 
-use crate::decode::{Kept, cache_config, target_of};
-use crate::models::Models;
-use crate::options::{Cut, Options};
+use crate::decode::{Kept, Texts, cache_config, locked, target_of};
+use crate::models::{Models, Target};
+use crate::options::{Cut, LookupScope, Options};
 use crate::stats::Sums;
 
 const CURRENT: &str = "current";
@@ -36,6 +39,7 @@ const META: &str = "state.json";
 pub(super) const LEARNT: &str = "learnt";
 const NGRAMS: &str = "ngrams-";
 const CHAINS: &str = "chains-";
+const TEXTS: &str = "texts-";
 const HEADS: &str = "heads";
 /// Version of the layout.
 const VERSION: u32 = 1;
@@ -66,6 +70,43 @@ pub(super) struct Meta {
     /// Names of the adapters that learnt.
     pub(super) adapters: Vec<String>,
     pub(super) sums: Sums,
+    /// The texts to copy from, the least recently used first.
+    #[serde(default)]
+    texts: Vec<TextsOf>,
+}
+
+/// Texts to copy from, and the file that holds them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct TextsOf {
+    /// Fingerprint of the vocabulary, in hexadecimal digits.
+    vocabulary: String,
+    /// Whose they are; `None` if they are shared.
+    user: Option<String>,
+}
+
+impl TextsOf {
+    fn file(&self) -> String {
+        let user = match &self.user {
+            Some(user) => format!("-{}", online::file_name(user)),
+            None => String::new(),
+        };
+        format!("{TEXTS}{}{user}.bin", self.vocabulary)
+    }
+
+    /// The first of the served targets that has the vocabulary, if answers may copy from such texts.
+    fn serves(&self, models: &Models, options: &Options) -> Option<usize> {
+        let scope = match self.user {
+            Some(_) => LookupScope::User,
+            None => LookupScope::Shared,
+        };
+        let mut names = models.targets.iter().map(vocabulary_of);
+        let target = names.position(|name| name == self.vocabulary);
+        target.filter(|_| options.lookup == Some(scope))
+    }
+}
+
+fn vocabulary_of(target: &Target) -> String {
+    format!("{:016x}", target.pair.target.fingerprint())
 }
 
 impl Meta {
@@ -208,6 +249,7 @@ impl State {
             cache.reconfigure(cache_config(options));
             saved.kept.caches.insert(index, cache);
         }
+        saved.kept.texts = texts_in(folder, &meta, models, options)?;
         let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
         let targets = models.targets.iter().map(|target| &target.name);
         for name in targets.chain(&saved.adapters).filter(|name| served(name)) {
@@ -232,7 +274,7 @@ impl State {
     /// writes weights and heads and returns the names of adapters.
     pub(crate) fn write(
         &mut self,
-        models: &Models,
+        (models, options): (&Models, &Options),
         kept: &Kept,
         sums: &Sums,
         learnt: impl FnOnce(Folders<'_>) -> Result<Vec<String>>,
@@ -255,6 +297,13 @@ impl State {
             cache.save(folder.join(cache_name(&models.targets[*index].pair)))?;
         }
         let mut meta = self.meta.clone();
+        // Texts that no answer here may copy from are carried along.
+        meta.texts
+            .retain(|texts| texts.serves(models, options).is_none());
+        for texts in &meta.texts {
+            link(&before.join(texts.file()), &folder.join(texts.file()))?;
+        }
+        write_texts(&folder, &mut meta, models, &kept.texts)?;
         let [to_learnt, to_heads] = &parts;
         let names = learnt(Folders {
             learnt: to_learnt,
@@ -277,7 +326,7 @@ impl State {
         if bytes > self.limit {
             let _ = fs::remove_dir_all(&folder);
             bail!(
-                "the state has {bytes} bytes, more than {}\nhint: raise --state-mb, or lower --ngram-mb or --adapter-rank",
+                "the state has {bytes} bytes, more than {}\nhint: raise --state-mb, or lower --ngram-mb, --lookup-mb or --adapter-rank",
                 self.limit
             );
         }
@@ -326,9 +375,51 @@ fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
         if entry.file_type()?.is_dir() {
             fs::create_dir_all(&target)?;
             carry(&entry.path(), &target, |_| true)?;
-        } else if fs::hard_link(entry.path(), &target).is_err() {
-            fs::copy(entry.path(), &target)?;
+        } else {
+            link(&entry.path(), &target)?;
         }
+    }
+    Ok(())
+}
+
+fn link(from: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).with_context(|| from.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The texts of a generation that answers may copy from.
+fn texts_in(folder: &Path, meta: &Meta, models: &Models, options: &Options) -> Result<Vec<Texts>> {
+    let mut found = Vec::new();
+    for texts in &meta.texts {
+        let Some(target) = texts.serves(models, options) else {
+            continue;
+        };
+        let vocabulary = models.targets[target].pair.target.fingerprint();
+        let path = folder.join(texts.file());
+        let corpus = SuffixCorpus::load(path, options.lookup_bytes, vocabulary);
+        found.push(Texts {
+            target,
+            user: texts.user.clone(),
+            corpus: Arc::new(Mutex::new(corpus.context("hint: raise --lookup-mb")?)),
+        });
+    }
+    Ok(found)
+}
+
+fn write_texts(folder: &Path, meta: &mut Meta, models: &Models, all: &[Texts]) -> Result<()> {
+    for texts in all {
+        let target = &models.targets[texts.target];
+        let of = TextsOf {
+            vocabulary: vocabulary_of(target),
+            user: texts.user.clone(),
+        };
+        // Nothing is written while the decode thread waits for them.
+        let bytes = locked(&texts.corpus).to_bytes(target.pair.target.fingerprint());
+        let path = folder.join(of.file());
+        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        meta.texts.push(of);
     }
     Ok(())
 }

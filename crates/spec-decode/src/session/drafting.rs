@@ -256,8 +256,8 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 
     /// The looked-up tokens to propose, and whether the drafter drafts (behind them).
-    fn copy(&self, room: usize, policy: &mut dyn DraftPolicy) -> (Vec<TargetId>, bool) {
-        let history = self.history.as_ref();
+    fn copy(&mut self, room: usize, policy: &mut dyn DraftPolicy) -> (Vec<TargetId>, bool) {
+        let history = self.history.as_mut();
         let Some(mut found) = history.and_then(|history| history.find(room.min(LONGEST_COPY)))
         else {
             return (Vec::new(), true);

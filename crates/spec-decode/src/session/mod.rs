@@ -22,7 +22,7 @@ use crate::lexicon::DirectMap;
 use crate::sampling::Sampling;
 use crate::verify::{Acceptance, Groups, VerifyMode};
 use crate::{
-    Chance, DraftPolicy, History, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink,
+    Chance, CopySource, DraftPolicy, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink,
     Totals,
 };
 
@@ -162,7 +162,7 @@ pub struct Generation {
 /// from where it differs: both KV caches keep what is common.
 ///
 /// # Looking up
-/// With a [`History`], a round may begin with text that occurred before, in target tokens, and go
+/// With a [`CopySource`], a round may begin with text that occurred before, in target tokens, and go
 /// on with the drafter behind it; [`DraftPolicy::plan_copy`] decides.
 #[derive(Debug)]
 pub struct Session<D, T> {
@@ -175,7 +175,7 @@ pub struct Session<D, T> {
     spellable: Vec<u32>,
     context: DraftContext,
     groups: CachedGroups,
-    history: Option<History>,
+    history: Option<CopySource>,
     running: Option<Running>,
 }
 
@@ -220,12 +220,12 @@ impl<D: LanguageModel<DraftId>, T: LanguageModel<TargetId>> Session<D, T> {
     }
 
     /// Looks continuations up in this text and in the prompts and responses to come.
-    pub fn look_up_in(&mut self, history: History) {
-        self.history = Some(history);
+    pub fn look_up_in(&mut self, history: impl Into<CopySource>) {
+        self.history = Some(history.into());
     }
 
-    /// Gives the history back; nothing is looked up any more.
-    pub fn take_history(&mut self) -> Option<History> {
+    /// Gives that text back; nothing is looked up any more.
+    pub fn take_history(&mut self) -> Option<CopySource> {
         self.history.take()
     }
 

@@ -5,14 +5,15 @@ pub mod random;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex};
 
 use ngram_cache::{CacheConfig, NgramCache};
 use random::Choices;
 use spec_decode::testkit::{FakeModel, Oracle, law_of};
 use spec_decode::{
-    Acceptance, ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, History, LanguageModel,
-    NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score, Session, SessionConfig,
-    StreamName,
+    Acceptance, ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found, History,
+    LanguageModel, NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score, Session,
+    SessionConfig, StreamName, SuffixCorpus, SuffixLookup,
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -108,7 +109,7 @@ pub struct Setting<D> {
     /// Numbers the policy that decides how much of k is drafted.
     pub policy: u64,
     /// Where text is looked up.
-    pub history: Option<History>,
+    pub history: Option<CopySource>,
     /// Whether drafts are judged by who knows neither drafter nor n-grams.
     pub sparse: bool,
 }
@@ -188,9 +189,26 @@ impl<D: LanguageModel<DraftId>> Setting<D> {
         let (earlier, prompt) = (text(4), text(4));
         let mut history = History::default();
         history.start(&earlier);
-        self.history = Some(history);
+        self.history = Some(history.into());
         self.alone.prompt = prompt;
         self.state_driven(case)
+    }
+
+    /// The same with three earlier texts, to copy from by frequency.
+    pub fn copying_often(self, case: u64) -> Self {
+        let setting = self.copying(case);
+        let choices = &mut Choices::new(case, 83);
+        let prompt = setting.alone.prompt.clone();
+        let mut corpus = SuffixCorpus::new(1 << 20);
+        for _ in 0..3 {
+            let text: Vec<TargetId> = (0..5).map(|_| choices.of(&prompt)).collect();
+            corpus.absorb(&text);
+        }
+        let lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
+        Self {
+            history: Some(lookup.into()),
+            ..setting
+        }
     }
 
     /// The same with all choices of a draft judged together.

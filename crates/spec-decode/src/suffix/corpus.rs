@@ -1,0 +1,218 @@
+//! Texts of the past, within a bound of memory.
+
+use vocab_align::TokenId;
+
+use super::SuffixAutomaton;
+
+/// Largest bound of memory, so that states and edges can be numbered in 32 bits.
+const MOST_BYTES: usize = 32 << 30;
+
+/// Texts with their automaton.
+#[derive(Clone, Debug)]
+pub(super) struct Generation<I> {
+    pub(super) automaton: SuffixAutomaton<I>,
+    /// All tokens, to be written down.
+    pub(super) tokens: Vec<I>,
+    /// Number of tokens of each text.
+    pub(super) lengths: Vec<u32>,
+}
+
+impl<I: TokenId> Default for Generation<I> {
+    fn default() -> Self {
+        Self {
+            automaton: SuffixAutomaton::default(),
+            tokens: Vec::new(),
+            lengths: Vec::new(),
+        }
+    }
+}
+
+impl<I: TokenId> Generation<I> {
+    /// Adds a text, or the rest of one that begins with the whole last text.
+    fn add(&mut self, text: &[I]) {
+        let rest = self.rest(text);
+        match self.lengths.last_mut() {
+            Some(length) if rest.len() < text.len() => *length += rest.len() as u32,
+            _ => {
+                self.automaton.start();
+                self.lengths.push(rest.len() as u32);
+            }
+        }
+        rest.iter().for_each(|token| self.automaton.push(*token));
+        self.tokens.extend_from_slice(rest);
+    }
+
+    /// A text without what the last one, with which it begins, has of it: the next turn of a chat.
+    fn rest<'a>(&self, text: &'a [I]) -> &'a [I] {
+        let last = self.lengths.last().map_or(0, |length| *length as usize);
+        let last = &self.tokens[self.tokens.len() - last..];
+        text.strip_prefix(last).unwrap_or(text)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        // A list doubles as it grows.
+        let lists = self.tokens.len() * size_of::<I>() + self.lengths.len() * size_of::<u32>();
+        self.automaton.bytes() + 2 * lists
+    }
+
+    fn most_bytes(tokens: usize) -> usize {
+        let lists = tokens * size_of::<I>() + size_of::<u32>();
+        SuffixAutomaton::<I>::most_bytes(tokens + 1) + 2 * lists
+    }
+}
+
+/// Texts of the past, the latest of them, as many as a bound of memory allows.
+///
+/// They are in two generations: new texts go into one, and where it has half of the bound, the other
+/// one is forgotten and the full one takes its place. So between half of the bound and all of it is
+/// remembered.
+#[derive(Clone, Debug)]
+pub struct SuffixCorpus<I> {
+    pub(super) old: Option<Generation<I>>,
+    pub(super) new: Generation<I>,
+    /// Most bytes of both.
+    pub(super) limit: usize,
+    /// Counts changes.
+    version: u64,
+}
+
+impl<I: TokenId> SuffixCorpus<I> {
+    /// An empty corpus of at most `limit` bytes. One that has no room for a text stays empty.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            old: None,
+            new: Generation::default(),
+            limit: limit.min(MOST_BYTES),
+            version: 0,
+        }
+    }
+
+    /// Adds a text, in amortised constant time a token; of one that is too long, the last part. A text
+    /// that begins with the whole text before it, as the next turn of a chat does, goes on with that.
+    pub fn absorb(&mut self, text: &[I]) {
+        let half = self.limit / 2;
+        let room = half.saturating_sub(Generation::<I>::most_bytes(0));
+        let each = Generation::<I>::most_bytes(1) - Generation::<I>::most_bytes(0);
+        let text = &text[text.len().saturating_sub(room / each)..];
+        let rest = self.new.rest(text);
+        if rest.is_empty() {
+            return;
+        }
+        self.version += 1;
+        if self.new.bytes() + Generation::<I>::most_bytes(rest.len()) > half {
+            // Its half of the room is the old one's no longer.
+            self.old = None;
+            self.old = Some(std::mem::take(&mut self.new));
+            self.new.add(rest);
+        } else {
+            self.new.add(text);
+        }
+    }
+
+    /// Forgets the older half, or all where there is but one; returns the bytes that are free now.
+    pub fn forget(&mut self) -> usize {
+        self.version += 1;
+        match self.old.take() {
+            Some(old) => old.bytes(),
+            None => std::mem::take(&mut self.new).bytes(),
+        }
+    }
+
+    /// The texts, from the oldest.
+    pub fn texts(&self) -> impl Iterator<Item = &[I]> {
+        let generations = self.old.iter().chain([&self.new]);
+        generations.flat_map(|generation| {
+            generation.lengths.iter().scan(0, |end, length| {
+                let start = *end;
+                *end += *length as usize;
+                generation.tokens.get(start..*end)
+            })
+        })
+    }
+
+    /// Tokens remembered.
+    pub fn len(&self) -> usize {
+        let generations = self.generations();
+        generations.map(|generation| generation.tokens.len()).sum()
+    }
+
+    /// True if nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Most bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.generations().map(Generation::bytes).sum()
+    }
+
+    /// Most bytes that it may take.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Changes so far: matches found before one are void after it.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Both generations, the newer one first.
+    pub(super) fn generations(&self) -> impl Iterator<Item = &Generation<I>> {
+        std::iter::once(&self.new).chain(&self.old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vocab_align::TargetId;
+
+    fn text(seed: u32, length: u32) -> Vec<TargetId> {
+        let token = |i: u32| seed.wrapping_mul(7919).wrapping_add(i * i * 31) % 997;
+        (0..length).map(|i| TargetId(token(i))).collect()
+    }
+
+    #[test]
+    fn the_bound_holds_and_the_latest_half_stays() {
+        let limit = 200_000;
+        let mut corpus = SuffixCorpus::new(limit);
+        let (mut most, mut least) = (0, usize::MAX);
+        for seed in 0..400 {
+            corpus.absorb(&text(seed, 20 + seed % 60));
+            most = most.max(corpus.bytes());
+            assert!(corpus.bytes() <= limit, "{} bytes", corpus.bytes());
+            if corpus.old.is_some() {
+                least = least.min(corpus.bytes());
+            }
+        }
+        assert!(
+            most > limit * 4 / 5 && least > limit * 2 / 5,
+            "{least} to {most}"
+        );
+        let last = text(399, 20 + 399 % 60);
+        assert!(corpus.new.tokens.ends_with(&last));
+        // A text that is too long for it leaves its last part.
+        corpus.absorb(&text(1, 100_000));
+        assert!(
+            corpus.bytes() <= limit && corpus.new.tokens.ends_with(&text(1, 100_000)[99_900..])
+        );
+        let mut none = SuffixCorpus::new(10);
+        none.absorb(&text(1, 10));
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn the_next_turn_of_a_chat_is_no_text_of_its_own() {
+        let mut corpus = SuffixCorpus::new(1 << 20);
+        let whole = text(3, 50);
+        corpus.absorb(&whole[..20]);
+        corpus.absorb(&whole[..35]);
+        corpus.absorb(&whole);
+        assert_eq!((corpus.len(), corpus.new.lengths.len()), (50, 1));
+        corpus.absorb(&text(4, 10));
+        corpus.absorb(&whole);
+        assert_eq!((corpus.len(), corpus.new.lengths.len()), (110, 3));
+        let texts: Vec<&[TargetId]> = corpus.texts().collect();
+        assert_eq!(texts, [&whole[..], &text(4, 10), &whole]);
+    }
+}

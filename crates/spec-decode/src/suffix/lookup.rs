@@ -1,0 +1,274 @@
+//! The text in the making and those of the past, looked up together.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use vocab_align::TokenId;
+
+use super::{Match, SuffixAutomaton, SuffixCorpus};
+
+/// A corpus that several texts in the making may copy from.
+pub type SharedCorpus<I> = Arc<Mutex<SuffixCorpus<I>>>;
+
+/// A copy ends where the share of the texts that went on so, among those that had the matching run, falls
+/// below this.
+const LEAST_SHARE: f64 = 0.1;
+/// Where a corpus has changed, longer matches with it are not found again.
+const REMATCHED: usize = 64;
+
+/// What follows the end of the present text in the longest match with itself or with a corpus.
+///
+/// A copy takes the token that followed most often, among equals the latest, as long as the texts that
+/// went on so are a sufficient share of those that match: so the more of them agree, the longer it is.
+/// It is a function of the text so far and of the corpus, so as a proposal it has probability 1.
+#[derive(Clone, Debug)]
+pub struct SuffixLookup<I> {
+    own: SuffixAutomaton<I>,
+    text: Vec<I>,
+    corpus: Option<SharedCorpus<I>>,
+    /// Matches with the generations of the corpus, and how much of the text they have read of which
+    /// version of it.
+    matches: [Match; 2],
+    read: usize,
+    version: u64,
+    least_share: f64,
+}
+
+/// Some texts in which the present one was found to go on.
+struct Branch<'a, I> {
+    automaton: &'a SuffixAutomaton<I>,
+    at: Match,
+    /// True for the present text, whose copies may reach its end and go on after it.
+    own: bool,
+}
+
+impl<I: TokenId> SuffixLookup<I> {
+    /// Looks up in a corpus and in the text in the making, or in that alone.
+    pub fn new(corpus: Option<SharedCorpus<I>>) -> Self {
+        Self {
+            own: SuffixAutomaton::default(),
+            text: Vec::new(),
+            corpus,
+            matches: [Match::default(); 2],
+            read: 0,
+            version: 0,
+            least_share: LEAST_SHARE,
+        }
+    }
+
+    /// The same with another least share of the matching texts that a copy goes on with, from 0 to 1.
+    #[must_use]
+    pub fn with_least_share(self, least_share: f64) -> Self {
+        Self {
+            least_share,
+            ..self
+        }
+    }
+
+    /// Begins another text.
+    pub fn start(&mut self, prompt: &[I]) {
+        self.own = SuffixAutomaton::default();
+        self.text.clear();
+        (self.matches, self.read) = ([Match::default(); 2], 0);
+        self.extend(prompt);
+    }
+
+    /// Appends tokens to the present text.
+    pub fn extend(&mut self, tokens: &[I]) {
+        tokens.iter().for_each(|token| self.own.push(*token));
+        self.text.extend_from_slice(tokens);
+    }
+
+    /// Adds the present text to the corpus, if there is one.
+    pub fn absorb(&self) {
+        if let Some(corpus) = &self.corpus {
+            locked(corpus).absorb(&self.text);
+        }
+    }
+
+    /// The length of the longest suffix of the text that occurs elsewhere and goes on there, and at most
+    /// `most` tokens of how it goes on most often.
+    pub fn find(&mut self, most: usize) -> Option<(usize, Vec<I>)> {
+        let corpus = self.corpus.clone();
+        let corpus = corpus.as_ref().map(locked);
+        if let Some(corpus) = &corpus {
+            self.follow(corpus);
+        }
+        let own = self.own.continued(self.own.repeated());
+        let mut branches = vec![Branch {
+            automaton: &self.own,
+            at: own,
+            own: true,
+        }];
+        if let Some(corpus) = &corpus {
+            for (generation, at) in corpus.generations().zip(self.matches) {
+                let automaton = &generation.automaton;
+                branches.push(Branch {
+                    automaton,
+                    at: automaton.continued(at),
+                    own: false,
+                });
+            }
+        }
+        let matched = branches.iter().map(|branch| branch.at.len).max()?;
+        branches.retain(|branch| matched > 0 && branch.at.len == matched);
+        let tokens = copy(branches, most, self.least_share);
+        (!tokens.is_empty()).then_some((matched, tokens))
+    }
+
+    /// Reads on in the corpus what the text has got since.
+    fn follow(&mut self, corpus: &SuffixCorpus<I>) {
+        if self.version != corpus.version() {
+            self.version = corpus.version();
+            self.matches = [Match::default(); 2];
+            self.read = self.text.len().saturating_sub(REMATCHED);
+        }
+        let generations = corpus.generations();
+        for (generation, at) in generations.zip(&mut self.matches) {
+            for token in &self.text[self.read..] {
+                *at = generation.automaton.step(*at, *token);
+            }
+        }
+        self.read = self.text.len();
+    }
+}
+
+/// Goes on from matches of one length, with the token that all of them together saw most often.
+fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: f64) -> Vec<I> {
+    let (mut tokens, mut share) = (Vec::new(), 1.0);
+    while tokens.len() < most {
+        let next = branches
+            .iter()
+            .filter_map(|b| b.automaton.continuation(b.at));
+        let counts = next.map(|next| {
+            let count = |b: &Branch<'_, I>| u64::from(b.automaton.count_of(b.at, next.token));
+            (next.token, branches.iter().map(count).sum::<u64>())
+        });
+        // Among equals the first: of the present text, then of the newer ones.
+        let best = counts.reduce(|best, other| if other.1 > best.1 { other } else { best });
+        let Some((token, count)) = best else {
+            break;
+        };
+        let all: u64 = branches
+            .iter()
+            .map(|b| u64::from(b.automaton.followed(b.at)))
+            .sum();
+        share *= count as f64 / all.max(1) as f64;
+        if share < least_share {
+            break;
+        }
+        tokens.push(token);
+        branches.retain(|b| b.automaton.count_of(b.at, token) > 0);
+        for branch in &mut branches {
+            branch.at = branch.automaton.step(branch.at, token);
+        }
+        let ended = |b: &Branch<'_, I>| b.automaton.continuation(b.at).is_none();
+        if branches.iter().all(ended) {
+            // A copy that has reached the end of the present text goes on with what it copied.
+            branches.retain(|branch| branch.own);
+            for branch in &mut branches {
+                branch.at = branch.automaton.continued(branch.at);
+            }
+            branches.retain(|branch| branch.at.len > 0);
+        }
+    }
+    tokens
+}
+
+/// A corpus, whatever became of who held it: a text is added to it as a whole or not at all.
+fn locked<I>(corpus: &SharedCorpus<I>) -> MutexGuard<'_, SuffixCorpus<I>> {
+    corpus.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use vocab_align::TargetId;
+
+    fn ids(raw: &[u32]) -> Vec<TargetId> {
+        raw.iter().copied().map(TargetId).collect()
+    }
+
+    fn found(past: &[&[u32]], text: &[u32], most: usize) -> Option<(usize, Vec<u32>)> {
+        let mut corpus = SuffixCorpus::new(1 << 20);
+        past.iter().for_each(|text| corpus.absorb(&ids(text)));
+        let mut lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
+        lookup.start(&ids(text));
+        let (matched, tokens) = lookup.find(most)?;
+        Some((matched, tokens.iter().map(|token| token.0).collect()))
+    }
+
+    #[test]
+    fn the_longest_match_goes_on_as_it_did_most_often() {
+        let past: [&[u32]; 3] = [&[1, 2, 7, 3], &[1, 2, 8, 4], &[1, 2, 7, 5]];
+        assert_eq!(found(&past, &[9, 1, 2], 2), Some((2, vec![7, 5])));
+        // The longer match was seen once.
+        let past: [&[u32]; 3] = [&[1, 2, 7], &[6, 1, 2, 8], &[1, 2, 7]];
+        assert_eq!(found(&past, &[6, 1, 2], 1), Some((3, vec![8])));
+        assert_eq!(found(&[], &[1, 2, 3], 4), None);
+        assert_eq!(found(&past, &[7], 4), None);
+        assert_eq!(found(&past, &[1], 0), None);
+    }
+
+    #[test]
+    fn a_copy_ends_where_too_few_agree() {
+        let other: Vec<[u32; 3]> = (0..20).map(|i| [1, 2, 100 + i]).collect();
+        let past: Vec<&[u32]> = other.iter().map(|text| &text[..]).collect();
+        assert_eq!(found(&past, &[1], 8), Some((1, vec![2])));
+        assert_eq!(found(&past, &[1, 2], 8), None);
+    }
+
+    #[test]
+    fn the_present_text_counts_with_those_of_the_past() {
+        let past: [&[u32]; 2] = [&[1, 2, 7], &[1, 2, 8]];
+        assert_eq!(found(&past, &[1, 2, 8, 5, 1, 2], 2), Some((2, vec![8, 5])));
+        // What overlaps the end is copied on.
+        assert_eq!(found(&[], &[4, 4], 3), Some((1, vec![4, 4, 4])));
+        let repeated = found(&[], &[9, 1, 2, 1, 2], 5);
+        assert_eq!(repeated, Some((2, vec![1, 2, 1, 2, 1])));
+        // Texts of the past end where they end.
+        assert_eq!(found(&[&[1, 2, 3, 4]], &[9, 2], 8), Some((1, vec![3, 4])));
+    }
+
+    #[test]
+    fn a_corpus_that_changes_is_matched_again() {
+        let corpus = Arc::new(Mutex::new(SuffixCorpus::new(1 << 20)));
+        let mut lookup = SuffixLookup::new(Some(Arc::clone(&corpus)));
+        lookup.start(&ids(&[1, 2]));
+        assert_eq!(lookup.find(4), None);
+        let mut other = SuffixLookup::new(Some(corpus));
+        other.start(&ids(&[1, 2, 3, 4]));
+        other.absorb();
+        assert_eq!(lookup.find(4), Some((2, ids(&[3, 4]))));
+        lookup.extend(&ids(&[3]));
+        assert_eq!(lookup.find(4), Some((3, ids(&[4]))));
+        lookup.absorb();
+        lookup.extend(&ids(&[5]));
+        assert_eq!(lookup.find(4), None);
+    }
+
+    proptest! {
+        /// Read token by token or at once, a text is found to go on alike.
+        #[test]
+        fn is_a_function_of_the_text(
+            past in prop::collection::vec(prop::collection::vec(0u32..4, 1..30), 0..4),
+            text in prop::collection::vec(0u32..4, 2..40),
+            most in 1usize..9,
+        ) {
+            let mut corpus = SuffixCorpus::new(1 << 20);
+            past.iter().for_each(|text| corpus.absorb(&ids(text)));
+            let corpus = Arc::new(Mutex::new(corpus));
+            let (mut once, mut steps) = (
+                SuffixLookup::new(Some(Arc::clone(&corpus))),
+                SuffixLookup::new(Some(corpus)),
+            );
+            once.start(&ids(&text));
+            steps.start(&ids(&text[..1]));
+            for token in &text[1..] {
+                let _ = steps.find(most);
+                steps.extend(&ids(&[*token]));
+            }
+            prop_assert_eq!(once.find(most), steps.find(most));
+        }
+    }
+}
