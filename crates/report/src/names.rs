@@ -3,7 +3,7 @@
 use results::Metric;
 
 /// Words for names of files and keys.
-const WORDS: [(&str, &str); 28] = [
+const WORDS: [(&str, &str); 29] = [
     ("gsm8k", "GSM8K"),
     ("mbpp_humaneval", "code"),
     ("alpaca", "Alpaca"),
