@@ -143,6 +143,8 @@ pub struct RecordedLearner {
     learners: Learners,
     heads: Heads,
     terms: Terms,
+    /// Examples since the last update.
+    waiting: Vec<Example>,
     session: Session<Engine, Replay>,
     cache: NgramCache,
     snapshot: Snapshot,
@@ -195,6 +197,7 @@ impl RecordedLearner {
             learners,
             heads,
             terms,
+            waiting: Vec::new(),
             session,
             cache,
             snapshot,
@@ -233,14 +236,31 @@ impl RecordedLearner {
         self.stats
             .answer(&target.name, &totals, totals.emitted, true);
         let example = self.example(answer, recorder)?;
-        let learnt = self.learner()?.push(example)?;
-        let Some((update, weights)) = learnt else {
-            return Ok((totals, None));
+        self.waiting.push(example);
+        let loss = match self.waiting.len() >= self.learners.options.every {
+            true => self.update()?,
+            false => None,
         };
+        Ok((totals, loss))
+    }
+
+    /// Learns from the waiting examples; the loss of the last update.
+    fn update(&mut self) -> Result<Option<f64>> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let learner = self.learner()?;
+        let mut updates = Vec::new();
+        for example in waiting {
+            updates.extend(learner.push(example)?);
+        }
+        updates.extend(learner.flush()?);
         let name = self.models.targets[0].name.clone();
-        self.stats.update(&name, update.loss, update.seconds);
-        self.take_over(weights)?;
-        Ok((totals, Some(update.loss)))
+        let mut loss = None;
+        for (update, weights) in updates {
+            self.stats.update(&name, update.loss, update.seconds);
+            self.take_over(weights)?;
+            loss = Some(update.loss);
+        }
+        Ok(loss)
     }
 
     /// Goes through an answer as it would have been drafted, and learns nothing.
@@ -260,8 +280,8 @@ impl RecordedLearner {
     /// # Errors
     /// As [`learn`](Self::learn).
     pub fn flush(&mut self) -> Result<()> {
-        for (_, weights) in self.learner()?.flush()? {
-            self.take_over(weights)?;
+        if !self.waiting.is_empty() {
+            self.update()?;
         }
         Ok(())
     }
