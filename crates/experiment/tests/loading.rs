@@ -264,7 +264,7 @@ fn overrides_that_miss_are_told() {
         ("grid[x]=3", "`grid` is no list"),
         ("grid.target=[L]", "names in lists need quotes"),
         ("grid.seed=[\"a\"]", "grid.seed: \"a\" is no seed"),
-        ("seeds=[1]", "seeds: unknown field"),
+        ("seeds=[1]", "seeds: unknown key"),
         (
             "decode.draft_weights=int3",
             "decode.draft_weights: unknown variant `int3`, expected one of `f32`",

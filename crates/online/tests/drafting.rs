@@ -239,7 +239,7 @@ fn every_target_has_a_head_of_its_own() {
         let text = format!(
             "name = \"heads\"\n{}{}{}{}[stage.stream]\nprompts = {{ train = 9, test = 9 }}\n\
              [stage.later]\nfrom = \"stream\"\nprompts = {{ test = 9 }}\n\
-             [decode]\nmax_new_tokens = 24\n[learn]\nevery = 2\n[head]\nlr = 0.05\nper = \"{per}\"\n\
+             [decode]\nmax_new_tokens = 24\n[learn]\nevery = 2\n[head]\nsteps = 16\nper = \"{per}\"\n\
              [[arm]]\npreset = \"SpD_DM\"\n\
              set = {{ \"decode.policy\" = \"head\", \"decode.k\" = 6, \"head.training\" = \"joint\" }}\n",
             models_table(&[("L", "L-small"), ("Q", "Q")]),

@@ -522,7 +522,7 @@ fn mistakes_are_named_with_a_hint() {
     std::fs::write(root.path().join("experiment.json"), "{\n  \"name\": 3\n}").unwrap();
     let error = write_report(root.path()).unwrap_err();
     assert!(
-        error.to_string().contains("experiment.json:2: malformed"),
+        error.to_string().contains("experiment.json:3: malformed"),
         "{error}"
     );
 

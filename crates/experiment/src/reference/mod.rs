@@ -294,7 +294,7 @@ mod tests {
         assert!(at("| `verify` | one of") < at("| `k` | integer | `4` |"));
         assert!(at("| `k` |") < at("| `threads` |"));
         at("| `max_entries` | integer | left out |");
-        at("- `throughput`: At most `k`");
+        at("- `throughput`: Up to `k`");
         at("| `drafter` | path or table | required |");
         at("| `L_DM+L_N-gram` |");
         at("| `lambda` | number | `0.2` |");
