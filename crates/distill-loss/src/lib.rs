@@ -67,8 +67,8 @@
 //! let targets = ToyVocab { merges: &[("a", "b")], added: &[] };
 //! let letters: Vec<u32> = (b'a'..=b'd').map(u32::from).collect();
 //! let more = [letters.clone(), vec![256]].concat();
-//! let drafter = FakeModel::new(own.len(), hashed_rows(1, own.len(), letters, 1.0));
-//! let target = FakeModel::new(targets.len(), hashed_rows(2, targets.len(), more, 1.0));
+//! let drafter = FakeModel::<DraftId>::new(own.len(), hashed_rows(1, own.len(), letters, 1.0));
+//! let target = FakeModel::<TargetId>::new(targets.len(), hashed_rows(2, targets.len(), more, 1.0));
 //!
 //! // A verified answer, recorded for Eq. 4 with the paper's terms.
 //! let terms = Terms::hybrid(DirectLoss::ReverseKl, NgramLoss::Nll, PAPER_LAMBDA);
