@@ -211,8 +211,8 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
 ///
 /// let vocab = ToyVocab { merges: &[("a", "b")], added: &[] };
 /// let letters: Vec<u32> = (b'a'..=b'z').map(u32::from).collect();
-/// let drafter = FakeModel::new(vocab.len(), hashed_rows(1, vocab.len(), letters.clone(), 1.0));
-/// let target = FakeModel::new(vocab.len(), hashed_rows(1, vocab.len(), letters, 1.0));
+/// let drafter = FakeModel::<DraftId>::new(vocab.len(), hashed_rows(1, vocab.len(), letters.clone(), 1.0));
+/// let target = FakeModel::<TargetId>::new(vocab.len(), hashed_rows(1, vocab.len(), letters, 1.0));
 ///
 /// let pair = Pair::new(&vocab.load()?, &vocab.load()?);
 /// let mut session = Session::builder(drafter, target, &pair).draft_length(4).build()?;
