@@ -66,7 +66,10 @@ fn text_alone_is_learnt_and_the_state_goes_on_and_is_exported() {
         .arg(&out);
     export.assert().success();
     let card = fs::read_to_string(out.join("README.md")).unwrap();
-    assert!(card.contains("| answers drafted for meanwhile | 82 |"), "{card}");
+    assert!(
+        card.contains("| answers drafted for meanwhile | 82 |"),
+        "{card}"
+    );
 }
 
 #[test]
