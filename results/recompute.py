@@ -17,6 +17,7 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py by_quarter NAME             the same by quarter of a stream that plain decoding answers, too
     python3 results/recompute.py by_task NAME                the same, an arm a line
     python3 results/recompute.py by_segment NAME             the same by segment, where task and target change
+    python3 results/recompute.py kinds NAME                  the same by what rounds did: drafted, copied, both, neither
     python3 results/recompute.py curve NAME ARM OTHER        tokens a round of two arms by 32 streamed prompts, and held out
     python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
     python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
@@ -432,6 +433,21 @@ def by_segment(name):
         print("| " + " | ".join([f"{segment + 1}", answers, arm, *row]) + " |")
 
 
+def kinds(name):
+    """Rounds of a stream by what they did, segment by segment: their share, and tokens a second within rounds (drafting,
+    translating, verifying, committing). A Markdown table."""
+    parts = ("draft_us", "translate_us", "verify_us", "commit_us")
+    kind = lambda row: {(0, 0): "neither", (0, 1): "drafted", (1, 0): "copied", (1, 1): "both"}[
+        row["looked_up"] > 0, row["draft_tokens"] > 0]
+    print("| segment | arm | rounds | share | tokens a round | tokens/s |\n|--:|:--|:--|--:|--:|--:|")
+    for (segment, arm), rows in grouped(load(name, "stream", "rounds"), "segment", "arm").items():
+        for which in ("drafted", "copied", "both", "neither"):
+            own = [row for row in rows if kind(row) == which]
+            if own:
+                tokens, time = sum(r["emitted"] for r in own), sum(r[part] for r in own for part in parts) / 1e6
+                print(f"| {segment + 1} | {arm} | {which} | {len(own) / len(rows):.2f} | {tokens / len(own):.2f} | {tokens / time:.1f} |")
+
+
 def curve(name, arm, other, width="32"):
     """Tokens a round of two arms over every so many streamed prompts and on the held-out ones, all seeds together, and their
     ratio under the same draws of seeds and prompts. A Markdown table."""
@@ -566,7 +582,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, by_task, by_segment, curve, what_learnt, never_slower, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, by_segment, kinds, curve, what_learnt, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)
