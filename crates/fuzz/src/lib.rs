@@ -35,11 +35,11 @@ use mutate::Shape;
 
 /// Longest time that one input may take, in seconds.
 pub const LONGEST_S: f64 = 2.0;
-/// Most memory that one input may take, in bytes. Seeds are a few kilobytes, so this leaves room for
+/// Largest memory that one input may take, in bytes. Seeds are a few kilobytes, so this leaves room for
 /// tables whose size a file states and which are small.
 pub const MOST_MEMORY: usize = 256 << 20;
 
-/// What a reader made of an input.
+/// Outcome of reading an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It was read, and what was read was used.
@@ -62,9 +62,9 @@ impl<T, E> From<Result<T, E>> for Outcome {
 pub struct Reader {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is read, for people.
+    /// Kind of files, for people.
     pub what: &'static str,
-    /// How inputs are damaged.
+    /// Structure by which inputs are damaged.
     pub shape: Shape,
     /// Valid files, made by the program's own writers or written by hand.
     pub seeds: fn() -> Result<Vec<Vec<u8>>>,

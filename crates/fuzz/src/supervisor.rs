@@ -17,7 +17,7 @@ const INPUTS: u64 = 20_000;
 /// Failures of one reader after which the others are tried: more of the same tells nothing.
 const MOST_FAILURES: usize = 50;
 
-/// How an input failed.
+/// Kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -36,18 +36,18 @@ pub enum Kind {
 pub struct Failure {
     /// Its number.
     pub index: u64,
-    /// How.
+    /// Kind of the failure.
     pub kind: Kind,
     /// Message and place of a panic, end of the process, seconds or bytes.
     pub message: String,
 }
 
-/// What became of a reader's inputs.
+/// Counts of a reader's inputs by their outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// The reader.
     pub reader: String,
-    /// What it reads.
+    /// Kind of files that it reads.
     pub what: String,
     /// Inputs tried.
     pub executions: u64,
@@ -57,7 +57,7 @@ pub struct Tally {
     pub refused: u64,
     /// Longest time of one input, in seconds.
     pub longest_s: f64,
-    /// Most memory of one input, in bytes.
+    /// Largest memory of one input, in bytes.
     pub most_bytes: usize,
     /// Inputs that failed, at most a few of them.
     pub failures: Vec<Failure>,

@@ -20,11 +20,11 @@ pub enum Line {
     Begin(u64),
     /// An input was read or refused.
     End {
-        /// Which of the two.
+        /// The outcome.
         outcome: Outcome,
         /// Time it took, in seconds.
         seconds: f64,
-        /// Most bytes held at once, over those before.
+        /// Largest number of bytes held at once, over those before.
         bytes: usize,
     },
     /// An input made the reader panic, with this message and place.
@@ -36,7 +36,7 @@ pub enum Line {
 pub struct Meter {
     /// Bytes held now.
     pub live: fn() -> usize,
-    /// Most bytes held since the last call, which starts anew.
+    /// Largest number of bytes held since the last call, which starts anew.
     pub peak: fn() -> usize,
 }
 

@@ -8,12 +8,12 @@ mod lines;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// Most mutations of one input.
+/// Largest number of mutations of one input.
 const MOST: usize = 4;
 /// Share of mutations that know the structure; the others change bytes.
 const STRUCTURED: f64 = 0.8;
 
-/// What a mutation knows of a file.
+/// Structure of a file that mutations know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! What was learnt, on disk.
+//! Learnt states on disk.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -87,7 +87,7 @@ pub const HEAD: Reader = Reader {
     },
 };
 
-/// What throughput rules have seen.
+/// Observations of throughput rules.
 pub const CHAINS: Reader = Reader {
     name: "chains",
     what: "chains.txt of throughput rules",
@@ -124,7 +124,7 @@ pub const TRACE: Reader = Reader {
     },
 };
 
-/// What an interrupted recording left.
+/// The partial file of an interrupted recording.
 pub const PARTIAL_TRACE: Reader = Reader {
     name: "partial-trace",
     what: "the partial file of a recording, and what is recorded behind it",
