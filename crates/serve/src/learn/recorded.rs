@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use distill_loss::{Example, Recorder, Response};
-use models::{Engine, Packed};
+use models::Engine;
 use ngram_cache::NgramCache;
 use online::LearntWeights;
 use spec_decode::{
@@ -330,16 +330,8 @@ impl RecordedLearner {
 
     /// Drafts with these weights from now on.
     fn take_over(&mut self, weights: LearntWeights) -> Result<()> {
-        let settings = self.options.drafter_engine();
-        let mut packed = match &weights {
-            LearntWeights::Whole(weights) => Packed::new(weights, settings)?,
-            LearntWeights::Tail(tail) => {
-                let base = self.models.drafter.engine(settings)?.packed()?;
-                base.with_tail(tail, settings)?
-            }
-        };
         self.session
-            .change_drafter(|drafter| drafter.swap_weights(&mut packed))?;
+            .change_drafter(|drafter| weights.load_into(drafter))?;
         self.learner()?.give_back(weights);
         Ok(())
     }
