@@ -20,10 +20,10 @@ const LEVELS: f32 = 127.0;
 const SCALE_LEVELS: f32 = 127.0;
 
 /// Number of activation rows from which on tiles multiply bytes, with the same bits as the other
-/// kernels. Fewer rows take no longer than their weights take to arrive, and need no sums to be
-/// moved to and from tiles.
+/// kernels. Fewer rows fit the vector registers, so that one pass over the weights is enough, and need
+/// no sums to be moved to and from tiles.
 #[cfg(target_arch = "x86_64")]
-const TILED_ROWS: usize = 6;
+const TILED_ROWS: usize = <super::x86::Avx512 as Simd>::TILE + 1;
 
 /// Number of activations in a word.
 const WORD: usize = 4;
