@@ -10,7 +10,7 @@ use serde_json::Value;
 /// The crates from the ground up. A crate uses only crates of lower layers, none of its own.
 const LAYERS: [&[&str]; 10] = [
     &["engine", "vocab-align", "weights"],
-    &["ngram-cache"],
+    &["ngram-cache", "torch-engine"],
     &["spec-decode"],
     &["lm", "streams"],
     &[

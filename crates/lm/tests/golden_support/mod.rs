@@ -218,8 +218,14 @@ pub fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
 
 /// The model of a golden, through the files that a download would have.
 fn loaded(folder: &Path, prefix: &str) -> Checkpoint {
-    let config = LmConfig::from_file(&folder.join("config.json")).unwrap();
     let files = tempfile::tempdir().unwrap();
+    write_files(folder, prefix, files.path());
+    Checkpoint::load(files.path()).unwrap()
+}
+
+/// Writes the files of a golden's model that a download would have.
+pub fn write_files(folder: &Path, prefix: &str, to: &Path) {
+    let config = LmConfig::from_file(&folder.join("config.json")).unwrap();
     let mut tensors = BTreeMap::new();
     for (name, mut shape) in expected_tensors(&config) {
         let at = stored(&config, &name);
@@ -229,10 +235,9 @@ fn loaded(folder: &Path, prefix: &str) -> Checkpoint {
         let data = weights(&config, &at.name, &shape);
         tensors.insert(format!("{prefix}{}", at.name), HostTensor { shape, data });
     }
-    let path = files.path().join("model.safetensors");
+    let path = to.join("model.safetensors");
     write_safetensors(&path, &tensors, StoredType::Bf16).unwrap();
-    std::fs::copy(folder.join("config.json"), files.path().join("config.json")).unwrap();
-    Checkpoint::load(files.path()).unwrap()
+    std::fs::copy(folder.join("config.json"), to.join("config.json")).unwrap();
 }
 
 /// The values of a tensor of a golden model: the formula of scripts/make_goldens.py.

@@ -1,0 +1,30 @@
+//! The engine compared with the results of Hugging Face transformers that the other engines are
+//! compared with, for every architecture, rotation and window.
+
+#[path = "../../lm/tests/golden_support/mod.rs"]
+mod golden_support;
+mod support;
+
+use golden_support::goldens;
+
+#[test]
+fn logits_and_greedy_continuations_are_those_of_the_other_engines() {
+    let Some(python) = support::python() else {
+        return;
+    };
+    for golden in goldens() {
+        // Its configuration has a tower for images, whose weights are not in the file.
+        if golden.name == "gemma3-nested" {
+            continue;
+        }
+        let files = tempfile::tempdir().unwrap();
+        golden_support::write_files(&golden.folder, "", files.path());
+        let torch = support::torch(&python, files.path(), golden.context);
+        let facts = torch.facts();
+        assert_eq!(facts.vocab_size, golden.checkpoint.config.vocab_size);
+        assert_eq!(facts.max_len, golden.context);
+        let mut engine = torch.sequence(usize::MAX).unwrap();
+        let (_, error) = golden.check_close(&mut engine, &facts.architecture);
+        println!("{} {}: {error:.1e}", golden.name, facts.architecture);
+    }
+}

@@ -1,0 +1,468 @@
+"""A worker: holds a causal language model of Hugging Face transformers and answers calls from standard input.
+
+The crate `torch-engine` starts it and has the other half of the protocol (crates/torch-engine/src/frame.rs). A frame is
+its kind and the number of bytes that follow, both u32, then these bytes; all numbers are little-endian. Every call has
+one answer. What libraries print goes to standard error.
+
+Needs torch and transformers 4.56 or newer.
+"""
+
+import ctypes
+import inspect
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import threading
+import traceback
+
+VERSION = 1
+MAGIC = b"omniwork"
+LOAD, BEGIN, END, FORWARD, BEST, ROWS = range(1, 7)
+DONE, FAILED, HELLO = range(3)
+# Size that Linux is asked for: a row of logits is half a megabyte, a pipe 64 KiB.
+PIPE = 1 << 20
+F_SETPIPE_SZ = 1031
+# Positions of a model whose configuration does not say how many it has.
+POSITIONS = 2048
+POSITION_KEYS = ["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"]
+OLDEST = (4, 56)
+# Largest difference of logits, over the largest logit, that rounding explains.
+TOLERANCE = {"float32": 2e-3, "float64": 2e-3, "float16": 5e-2, "bfloat16": 1e-1}
+
+
+class Refused(Exception):
+    """A call without a result, with the fields of the answer."""
+
+    def __init__(self, code, message, **fields):
+        super().__init__(message)
+        self.fields = {"code": code, "message": " ".join(str(message).split()), **fields}
+
+
+class Pipes:
+    """Frames from and to the program."""
+
+    def __init__(self):
+        self.input = os.fdopen(os.dup(0), "rb")
+        self.output = os.fdopen(os.dup(1), "wb", buffering=0)
+        # Nothing that a library reads or prints may meet a frame.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(2, 1)
+        if sys.platform == "linux":
+            import fcntl
+
+            try:
+                fcntl.fcntl(self.output.fileno(), F_SETPIPE_SZ, PIPE)
+            except OSError:
+                pass  # The system allows less: slower, not wrong.
+
+    def read(self):
+        """Kind and body of a call; the process ends with the program."""
+        head = self.exactly(8)
+        kind, length = struct.unpack("<II", head)
+        return kind, self.exactly(length)
+
+    def exactly(self, count):
+        data = self.input.read(count)
+        if len(data) < count:
+            os._exit(0)
+        return data
+
+    def write(self, kind, body=b""):
+        body = memoryview(body).cast("B")
+        self.whole(memoryview(struct.pack("<II", kind, len(body))))
+        self.whole(body)
+
+    def whole(self, data):
+        while data:
+            data = data[self.output.write(data) :]
+
+
+def end_with_program(pipes):
+    """Ends this process when the program ends, also in the middle of a call."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # An interrupt is for the program, which ends this process.
+    parent = int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid()
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(0)
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(pipes.input.fileno(), 0)  # Hanging up is always reported.
+
+        def wait():
+            poll.poll()
+            os._exit(0)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+
+def libraries():
+    """torch and transformers."""
+    try:
+        import torch
+    except ImportError as error:
+        raise Refused("package", error, package="torch")
+    try:
+        import transformers
+    except ImportError as error:
+        raise Refused("package", error, package="transformers")
+    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    if version < OLDEST:
+        raise Refused("package", f"version {transformers.__version__} is too old", package="transformers")
+    return torch, transformers
+
+
+def causes(error):
+    """An error and those that led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def is_memory(error):
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+def refusal(error, options=None):
+    """The answer to a call that raised an error."""
+    if isinstance(error, Refused):
+        return error.fields
+    traceback.print_exception(error)
+    first = str(error).strip().split("\n")[0] or type(error).__name__
+    if is_memory(error):
+        return Refused("memory", str(error).strip() or "the processor's memory is full").fields
+    if options is not None:
+        return loading_refusal(error, first, options)
+    return Refused("failed", f"{type(error).__name__}: {first}").fields
+
+
+def loading_refusal(error, first, options):
+    names = {kind.__name__ for cause in causes(error) for kind in type(cause).__mro__}
+    text = " ".join(str(cause) for cause in causes(error))
+    if isinstance(error, ImportError):
+        # A quantised checkpoint wants the package of its method.
+        known = [name for name in ("accelerate", "gptqmodel", "autoawq", "bitsandbytes", "compressed-tensors", "optimum", "torchao", "kernels", "sentencepiece") if name in text]
+        return Refused("package", first, package=known[0] if known else getattr(error, "name", None) or "a package").fields
+    if names & {"GatedRepoError"} or "gated repo" in text:
+        fault = "gated"
+    elif names & {"RepositoryNotFoundError", "RevisionNotFoundError", "HFValidationError"} or "not a valid model identifier" in text:
+        fault = "not_found"
+    elif names & {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "NetworkError"}:
+        fault = "network"
+    elif isinstance(error, ValueError) and ("nrecognized configuration class" in text or "trust_remote_code" in text or "does not recognize this architecture" in text or "nrecognized model" in text):
+        fault = "unsupported"
+    else:
+        fault = "broken"
+    return Refused("model", first, model=options["model"], fault=fault).fields
+
+
+class Sequence:
+    """Tokens that were read: their keys and values, and the logits of the last ones."""
+
+    def __init__(self, cache):
+        self.cache = cache
+        self.rows = None
+
+
+class Model:
+    """A loaded model with its sequences."""
+
+    def __init__(self, options):
+        self.torch, self.transformers = libraries()
+        self.options = options
+        self.sequences = {}
+        self.model = self.load()
+        self.text_config = self.model.config.get_text_config(decoder=True)
+        known = inspect.signature(self.model.forward).parameters
+        self.knows_keep = "logits_to_keep" in known
+        # Its name since transformers 5, and before.
+        self.cache_key = "cache" if "cache" in known else "past_key_values"
+        embedding = self.model.get_input_embeddings()
+        self.device, self.embedded = embedding.weight.device, embedding.weight.shape[0]
+        self.replaced = self.layers()
+        self.max_len = self.positions()
+        self.fix_rotation()
+        self.error = self.check()
+
+    def load(self):
+        name, revision = self.options["model"], None
+        if not os.path.isdir(name):
+            if os.path.isabs(name) or name.startswith("."):
+                raise Refused("model", "there is no such folder", model=name, fault="not_found")
+            name, _, revision = name.partition("@")
+        torch, where = self.torch, self.options["device_map"]
+        kind = where.split(":")[0]
+        if kind == "cuda" and not torch.cuda.is_available():
+            raise Refused("device", "torch.cuda is not available", device_map=where)
+        if kind == "mps" and not torch.backends.mps.is_available():
+            raise Refused("device", "torch.backends.mps is not available", device_map=where)
+        if kind not in ("auto", "balanced", "sequential"):
+            try:
+                torch.empty(0, device=where)
+            except Exception as error:
+                raise Refused("device", str(error).split("\n")[0], device_map=where)
+        keys = {"dtype": self.options["dtype"], "trust_remote_code": False}
+        if revision:
+            keys["revision"] = revision
+        by_accelerate = self.transformers.utils.is_accelerate_available()
+        if by_accelerate:
+            keys["device_map"] = where
+        elif kind in ("auto", "balanced", "sequential"):
+            raise Refused("package", f"device_map {where} needs it", package="accelerate")
+        model = self.transformers.AutoModelForCausalLM.from_pretrained(name, **keys)
+        return (model if by_accelerate else model.to(where)).eval()
+
+    def refuse(self, layer, message):
+        raise Refused("cache", message, architecture=type(self.model).__name__, layer=layer)
+
+    def layers(self):
+        """Looks for layers of the cache that cannot be truncated. Returns true if the usual cache of this model drops
+        tokens, as sliding windows do: every layer keeps all tokens then, and the mask hides those out of the window."""
+        from transformers import cache_utils
+
+        if getattr(self.model, "_is_stateful", False) and not hasattr(self.text_config, "layer_types"):
+            self.refuse(self.text_config.model_type, "it keeps a state, not keys and values")
+        types = getattr(self.text_config, "layer_types", None) or []
+        try:
+            usual = cache_utils.DynamicCache(config=self.model.config).layers
+        except Exception as error:
+            self.refuse(", ".join(sorted(set(map(str, types)))) or "its layers", f"{type(error).__name__}: {error}")
+        full = [cache_utils.DynamicLayer, getattr(cache_utils, "DynamicIndexedLayer", None), getattr(cache_utils, "DummyLayer", None)]
+        sliding = cache_utils.DynamicSlidingWindowLayer
+        for index, layer in enumerate(usual):
+            if type(layer) not in full and type(layer) is not sliding:
+                name = types[index] if index < len(types) else "unnamed"
+                self.refuse(f"{name} ({type(layer).__name__})", f"layer {index} keeps a state from which tokens cannot be taken")
+        if getattr(self.model, "_is_stateful", False):
+            self.refuse(self.text_config.model_type, "it keeps a state beside keys and values")
+        return any(type(layer) is sliding for layer in usual)
+
+    def new_cache(self):
+        from transformers import cache_utils
+
+        cache = cache_utils.DynamicCache(config=self.model.config)
+        if self.replaced:
+            sliding = cache_utils.DynamicSlidingWindowLayer
+            cache.layers = [cache_utils.DynamicLayer() if type(layer) is sliding else layer for layer in cache.layers]
+        return cache
+
+    def rotations(self):
+        """Modules whose rotation changes with the length of a call, with the kind and the settings of each."""
+        for module in self.model.modules():
+            kinds = getattr(module, "rope_type", None)
+            if kinds is None:
+                continue
+            settings = getattr(getattr(module, "config", None), "rope_parameters", None)
+            settings = settings or getattr(getattr(module, "config", None), "rope_scaling", None) or {}
+            for layer, kind in kinds.items() if isinstance(kinds, dict) else [(None, kinds)]:
+                if kind == "longrope" or "dynamic" in str(kind):
+                    yield module, layer, kind, settings if layer is None else settings.get(layer, {})
+
+    def positions(self):
+        """Largest number of tokens of a sequence."""
+        found = [getattr(self.text_config, key, None) for key in POSITION_KEYS]
+        found = [number for number in found if isinstance(number, int) and number > 0]
+        settings = getattr(self.text_config, "rope_parameters", None) or getattr(self.text_config, "rope_scaling", None)
+        settings = settings if isinstance(settings, dict) else {}
+        kind = settings.get("rope_type", settings.get("type"))
+        if found and kind in ("dynamic", "yarn") and settings.get("factor"):
+            original = settings.get("original_max_position_embeddings") or found[0]
+            found[0] = max(found[0], int(original * settings["factor"]))
+        wanted = self.options.get("max_len")
+        if not found:
+            return wanted or POSITIONS
+        return min(found[0], wanted) if wanted else found[0]
+
+    def fix_rotation(self):
+        """Gives every call the rotation of the longest one: a cache whose keys were rotated in different ways would
+        depend on how a text was cut into calls."""
+        torch = self.torch
+        for module, layer, _, _ in list(self.rotations()):
+            buffer = next(module.buffers(), None)
+            device = self.device if buffer is None else buffer.device
+            arguments = [torch.zeros(1, 1, device=device), torch.tensor([[self.max_len - 1]], device=device)]
+            with torch.inference_mode(False), torch.no_grad():
+                module(*arguments) if layer is None else module(*arguments, layer)
+            if layer is None:
+                module.rope_type = "fixed"
+            else:
+                module.rope_type = {**module.rope_type, layer: "fixed"}
+
+    def check(self):
+        """Tests that rows depend on the tokens before them alone, and that a truncated cache leaves no trace. Returns the
+        largest difference over the largest logit."""
+        dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        worst, allowed = None, TOLERANCE.get(dtype, 1e-1)
+        if self.max_len < 6:
+            raise Refused("model", f"a context of {self.max_len} tokens is too short", model=self.options["model"], fault="broken")
+        # A model with experts may choose others where two are as good as each other: that is no fault of the cache.
+        for attempt in range(3):
+            ids = [(attempt * 7919 + 2654435761 * (i + 1) >> 7) % self.embedded for i in range(5)]
+            other = [(id + 1) % self.embedded for id in ids]
+            whole = self.read(Sequence(self.new_cache()), 0, ids, 5).float()
+            self.vocab_size = whole.shape[-1]
+            cut = Sequence(self.new_cache())
+            self.read(cut, 0, ids[:3] + other[3:], 0)
+            if max(map(length, cut.cache.layers), default=0) != 5:
+                self.refuse(self.text_config.model_type, "it keeps no keys and values of the tokens that it has read")
+            rest = self.read(cut, 3, ids[3:], 2).float()
+            before = self.read(Sequence(self.new_cache()), 0, ids[:3], 3).float()
+            scale = whole.abs().amax().clamp_min(1e-6)
+            causal = ((before - whole[:3]).abs().amax() / scale).item()
+            truncated = ((rest - whole[3:]).abs().amax() / scale).item()
+            error = max(causal, truncated)
+            if not error > allowed and error == error:
+                return error
+            worst = (causal, truncated)
+        if not worst[0] <= allowed:
+            self.refuse(self.text_config.model_type, f"logits depend on tokens after them: they differ by {worst[0]:.1e}")
+        self.refuse(self.text_config.model_type, f"logits after truncating differ by {worst[1]:.1e}")
+
+    def read(self, sequence, keep, ids, wanted):
+        """Truncates a sequence to `keep` tokens and appends `ids`; the logits of the last `wanted` ones."""
+        torch = self.torch
+        sequence.rows = None
+        cut(sequence.cache, keep)
+        if not ids or not 0 <= min(ids) <= max(ids) < self.embedded:
+            raise Refused("failed", f"tokens that do not exist, among {self.embedded}")
+        keys = {self.cache_key: sequence.cache, "use_cache": True}
+        if self.knows_keep:
+            keys["logits_to_keep"] = max(wanted, 1)
+        try:
+            with torch.inference_mode():
+                given = torch.tensor([ids], device=self.device)
+                output = self.model(input_ids=given, **keys)
+                return output.logits[0, -wanted:] if wanted else None
+        except BaseException:
+            cut(sequence.cache, keep)
+            raise
+
+    def facts(self):
+        model, config = self.model, self.model.config
+        devices = sorted({str(parameter.device) for parameter in model.parameters()})
+        return {
+            "vocab_size": self.vocab_size,
+            "max_len": self.max_len,
+            "architecture": type(model).__name__,
+            "model_type": config.model_type,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "device": ", ".join(devices),
+            "parameters": model.num_parameters(),
+            "memory_bytes": model.get_memory_footprint(),
+            "attention": str(getattr(config, "_attn_implementation", None)),
+            "truncation_error": self.error,
+            "folder": self.folder(),
+            "revision": getattr(config, "_commit_hash", None),
+            "threads": self.torch.get_num_threads(),
+            "python": sys.version.split()[0],
+            "torch": self.torch.__version__,
+            "transformers": self.transformers.__version__,
+        }
+
+    def folder(self):
+        name = self.options["model"]
+        if os.path.isdir(name):
+            return os.path.abspath(name)
+        name, _, revision = name.partition("@")
+        found = self.transformers.utils.cached_file(name, "config.json", revision=revision or None, local_files_only=True)
+        return os.path.dirname(found)
+
+    def begin(self, body):
+        (number,) = struct.unpack("<I", body)
+        self.sequences[number] = Sequence(self.new_cache())
+        return b""
+
+    def end(self, body):
+        (number,) = struct.unpack("<I", body)
+        self.sequences.pop(number, None)
+        return b""
+
+    def forward(self, body):
+        numbers = struct.unpack(f"<{len(body) // 4}I", body)
+        number, keep, wanted, fetch = numbers[:4]
+        sequence, ids = self.sequences[number], list(numbers[4:])
+        rows = self.read(sequence, keep, ids, wanted)
+        if fetch:
+            return self.floats(rows)
+        sequence.rows = rows
+        return b""
+
+    def floats(self, rows):
+        return self.torch.Tensor.numpy(rows.float().contiguous().cpu())
+
+    def best(self, body):
+        (number,) = struct.unpack("<I", body)
+        torch, rows = self.torch, self.sequences[number].rows
+        with torch.inference_mode():
+            largest = rows.amax(-1, keepdim=True)
+            # Of equal ones the first: argmax does not promise it on every device.
+            count = rows.shape[-1]
+            columns = torch.arange(count, device=rows.device)
+            first = torch.where(rows == largest, columns, count).amin(-1)
+            possible = largest.isfinite().squeeze(-1)
+            return torch.where(possible, first, -1).to(torch.int64).cpu().numpy().astype("<i8")
+
+    def rows(self, body):
+        number, start, end = struct.unpack("<III", body)
+        return self.floats(self.sequences[number].rows[start:end])
+
+
+def length(layer):
+    """Number of tokens of a layer of a cache; 0 for one that keeps none."""
+    return layer.get_seq_length() if hasattr(layer, "get_seq_length") and layer.is_initialized and layer.keys is not None else 0
+
+
+def cut(cache, keep):
+    """Truncates a cache, whose layers may hold different numbers of tokens after an error."""
+    for layer in cache.layers:
+        beyond = length(layer) - keep
+        if beyond > 0:
+            layer.crop(-beyond)
+
+
+def free(model):
+    """Returns memory to the device after a call that wanted more."""
+    if model is not None and model.torch.cuda.is_available():
+        model.torch.cuda.empty_cache()
+
+
+def serve(pipes):
+    model = None
+    while True:
+        kind, body = pipes.read()
+        options = None
+        try:
+            if kind == LOAD:
+                options = json.loads(body)
+                model = Model(options)
+                answer = json.dumps(model.facts()).encode()
+            elif model is None:
+                raise Refused("failed", "no model is loaded")
+            else:
+                calls = {BEGIN: model.begin, END: model.end, FORWARD: model.forward, BEST: model.best, ROWS: model.rows}
+                answer = calls[kind](body)
+        except Exception as error:
+            failure = json.dumps(refusal(error, options)).encode()
+            del error
+            free(model)
+            pipes.write(FAILED, failure)
+        else:
+            pipes.write(DONE, answer)
+
+
+def main():
+    pipes = Pipes()
+    end_with_program(pipes)
+    pipes.write(HELLO, MAGIC + struct.pack("<I", VERSION))
+    serve(pipes)
+
+
+if __name__ == "__main__":
+    main()
