@@ -162,6 +162,19 @@ def tables_of_passes(rows):
         yield f"{each['model']} {each['weights']}:\n\n" + table(["pass", "launches", "ms", "all kinds", *names], [launches, *lines])
 
 
+def table_of_kernels(rows):
+    lines = []
+    for _, each in found(rows):
+        if each.get("command") == "kernels":
+            lines.append([
+                f"{each['outputs']} x {each['inputs']} {each['weights']}", each["rows"], each["units"],
+                f"{each['groups']} x {each['per_group']}", number(each["us"]), f"{each['weights_gb_per_s']:.0f}",
+                number(each["first_s"], 2),
+            ])
+    head = ["matrix", "rows", "units", "outputs of a cube", "us", "GB/s of weights", "s of the first launch"]
+    return table(head, lines) if lines else ""
+
+
 def table_of_checks(rows):
     lines = []
     for row in rows:
@@ -206,7 +219,8 @@ is named. Models have random weights; a shape is that of the model it is named a
 after 128 that are in the cache. *GB/s at 1* is the bytes of weights that a call reads over the time of one token, and its share is of what
 the device reads of a large buffer in the same process (for PyTorch, what a sum reads). PyTorch runs the same shape with
 bf16 weights, its own attention and, with CUDA graphs, the whole step as one graph. A round drafts k tokens and verifies them; random
-models accept next to nothing, so its time is that of the work, not a speed of decoding.
+models accept next to nothing, so its time is that of the work, not a speed of decoding. A commit with a `+` is that commit with
+changes that were committed after the run.
 """
     for head, of_run in reversed(runs):
         machine = next((row["result"] for row in of_run if row["part"] == "machine"), None)
@@ -228,6 +242,13 @@ models accept next to nothing, so its time is that of the work, not a speed of d
                 "of each kind by itself, with what passes between two launches.\n\n"
             )
             sections.append(("### Where a pass goes", said + "\n".join(passes)))
+        kernels = table_of_kernels(of_run)
+        if kernels:
+            said = (
+                "One projection after the other on matrices that no cache holds, by the clock of the device. Units share the inputs of an "
+                "output; the first launch compiles the kernel.\n\n"
+            )
+            sections.append(("### Divisions of a projection", said + kernels))
         for title, section in sections:
             if section:
                 text += f"\n{title}\n\n{section}"

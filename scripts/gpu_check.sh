@@ -8,6 +8,7 @@
 # To the other machine go `.gpu/`, the folders that --prepare names and, where that machine has no Vulkan loader,
 # its Debian packages in `.gl/`. A stop at any moment loses nothing that is done: every part appends its line to
 # $OUT/results.jsonl when it ends. Beside it are tests.txt and log.txt.
+#   PARTS="large:int4 torch" are the parts to run, in this order; what a part is stands near the end.
 #   CORES=0-5 binds all parts to these cores.
 #   .gpu/programs.tar.xz may also hold omnidraft-before, an older build, which is timed beside the new one.
 #   BESIDE=FILE is a script that runs on the cores BESIDE_CORES meanwhile; it finds OUT, BIN and END (seconds since
@@ -66,6 +67,7 @@ if [ "${1:-}" = --dry-run ]; then
     ROUNDS=2
     LAWTEST=(--prompts 2 --tokens 8)
     SLOWER=6
+    KERNEL_SHAPE="256 512"
     TORCH=(--seconds 0 --cpu llama-68m)
 fi
 export OUT BIN END OMNIDRAFT_REQUIRE_GPU=1 OMNIDRAFT_GOLDENS=$PWD/crates/lm/tests/golden
@@ -117,18 +119,20 @@ tests() {
     local name=$1 limit=$2 program=$3 pids=() names=() test
     shift 3
     for test in "$@"; do
-        part "$name-$test" "$limit" "$BIN/$program" --exact --nocapture "$test" >/dev/null &
+        part "$name-${test//::/-}" "$limit" "$BIN/$program" --exact --nocapture "$test" >/dev/null &
         pids+=($!)
         names+=("$test")
     done
     for i in "${!pids[@]}"; do
         wait "${pids[i]}" && echo "test ${names[i]}: ok" || { echo "test ${names[i]}: FAILED"; FAILED=1; }
-        cat "$WORK/$name-${names[i]}".{out,err} >>"$OUT/tests.txt"
+        cat "$WORK/$name-${names[i]//::/-}".{out,err} >>"$OUT/tests.txt"
     done
 }
 
-PROMISES=(bits_do_not_depend_on_batches_or_on_what_was_cut replays_give_the_bits_of_launches
-    logits_that_stay_are_those_that_are_fetched two_engines_replay_in_turn many_columns_are_all_there)
+PROMISES=(replays_give_the_bits_of_launches logits_that_stay_are_those_that_are_fetched two_engines_replay_in_turn
+    many_columns_are_all_there)
+BITS=bits_do_not_depend_on_batches_or_on_what_was_cut
+for shape in odd even; do for weights in f32 f16 bf16 int8 int4; do PROMISES+=($BITS::${shape}_$weights); done; done
 
 # others PROGRAM TEST..: the tests of a program but for these.
 others() {
@@ -140,7 +144,7 @@ others() {
 }
 
 FAILED=0
-printf '== 0. The machine (%s s)\n' "$(left)"
+printf '== The machine (%s s)\n' "$(left)"
 unpacked() { tar -xJf .gpu/programs.tar.xz -C "$BIN" 2>/dev/null || python3 -c '
 import sys, tarfile
 tarfile.open(".gpu/programs.tar.xz").extractall(sys.argv[1])' "$BIN"; }
@@ -174,9 +178,9 @@ verify() { # NAME LIMIT SHAPE WEIGHTS [PROGRAM]
     part "$1" "$2" "$BIN/${5:-omnidraft}" bench verify --shape "$3" --weights "$4" --device gpu --context 128 \
         --seconds "$SECONDS_EACH" --json
 }
-device() { # SHAPE WEIGHTS
+device() { # SHAPE WEIGHTS [OPTION]
     part "device-$1-$2" 160 "$BIN/omnidraft" bench device --shape "$1" --weights "$2" --context 128 \
-        --seconds "$SECONDS_EACH" --json
+        --seconds "$SECONDS_EACH" --json ${3+"$3"}
 }
 # The same with another build of the program, if there is one: what a change of the engine did, on one card.
 before() { # SHAPE WEIGHTS
@@ -189,7 +193,7 @@ round() { # TARGET WEIGHTS TEMPERATURE [NAME]
 # An adapter's name that ends like this is OpenGL's.
 smoke() { verify "$1" 40 $SMALL bf16 && ! grep -q PCIe/SSE2 "$WORK/$1.out"; }
 
-printf '\n== 1. Does it compute at all? (%s s)\n' "$(left)"
+printf '\n== Does it compute at all? (%s s)\n' "$(left)"
 works=1
 driver=/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json
 if ! smoke smoke; then
@@ -208,44 +212,63 @@ if ! smoke smoke; then
     fi
 fi
 
-if [ $works = 1 ]; then
-    printf '\n== 2. The promises of the engine (%s s)\n' "$(left)"
-    tests promise 200 test-engine "${PROMISES[@]}"
-    printf '\n== 3. The large shape, the small one (%s s)\n' "$(left)"
-    device $BIG bf16
-    before $BIG bf16
+promises() { tests promise 200 test-engine "${PROMISES[@]}"; }
+large() { # WEIGHTS [OPTION]
+    device $BIG "$@"
+    before $BIG "$1"
+}
+small() {
     [ $SMALL = $BIG ] || device $SMALL bf16
     [ $SMALL = $BIG ] || before $SMALL bf16
-    printf '\n== 4. Greedy answers, five modes (%s s)\n' "$(left)"
+}
+answers() {
     part lawtest 60 "$BIN/omnidraft" lawtest --drafter models/D --target models/L --greedy "${LAWTEST[@]}" \
         --verify exact,tli,slem,paper,prompt-lookup --device gpu
-    printf '\n== 5. Rounds (%s s)\n' "$(left)"
-    round $BIG bf16 0
-    round $BIG bf16 1
-    printf '\n== 6. The large shape in int4 (%s s)\n' "$(left)"
-    device $BIG int4
-    before $BIG int4
-fi
-printf '\n== 7. PyTorch, and what the card gives (%s s)\n' "$(left)"
-part torch 60 python3 -u scripts/torch_decode_step.py "${TORCH[@]}"
-if [ $works = 1 ]; then
-    printf '\n== 8. The rest, until the end (%s s)\n' "$(left)"
-    round $BIG int4 0
-    round $BIG int4 1
+}
+rounds() { # WEIGHTS
+    round $BIG "$1" 0
+    round $BIG "$1" 1
+}
+# Divisions of single projections among the units of the device: gate and up of a block, and down.
+kernels() { # WEIGHTS
+    local up=${KERNEL_SHAPE:-28672 4096} down=${KERNEL_SHAPE:-4096 14336}
+    division() { # NAME OUTPUTS INPUTS OPTION..
+        local name=$1 outputs=$2 inputs=$3
+        shift 3
+        part "kernels-$name" 60 "$BIN/omnidraft" bench kernels --outputs "$outputs" --inputs "$inputs" --json "$@"
+    }
+    # shellcheck disable=SC2086
+    {
+        division "$1-up-1" $up --weights "$1" --rows 1 --units 32,64,128 --per-group 2,4,8 --groups 1
+        division "$1-down-1" $down --weights "$1" --rows 1 --units 32,64,128 --per-group 2,4,8 --groups 1
+        division "$1-up-5" $up --weights "$1" --rows 5 --units 32,64,128 --per-group 4,8 --groups 1,2
+        division "$1-up-16" $up --weights "$1" --rows 16 --units 32,64 --per-group 4,8 --groups 1,2
+    }
+}
+torch() { part torch 60 python3 -u scripts/torch_decode_step.py "${TORCH[@]}"; }
+rest() {
     # The loop, learning included, on streams cut short.
-    short='[{target="L", task="mini-math", prompts={train=8, test=2}}, {target="L", task="mini-chat", prompts={train=8, test=2}}]'
+    local short='[{target="L", task="mini-math", prompts={train=8, test=2}}, {target="L", task="mini-chat", prompts={train=8, test=2}}]'
     part loop 120 "$BIN/omnidraft" run experiments/quickstart.toml --device gpu --no-progress \
         --set "segment=$short" --set decode.max_new_tokens=16 --out "$WORK/run"
+    # shellcheck disable=SC2046
+    tests rest 100 test-engine $(others test-engine "${PROMISES[@]}")
+    # shellcheck disable=SC2046
+    tests goldens 200 test-goldens $(others test-goldens)
+    device $BIG int8
     round $MIDDLE bf16 0
     OMNIDRAFT_GPU_REPLAY=0 round $MIDDLE bf16 0 -launched
     for tasks in 8 128; do CUBECL_WGPU_MAX_TASKS=$tasks verify "verify-$SMALL-bf16-$tasks-tasks" 30 $SMALL bf16; done
-    # shellcheck disable=SC2046
-    tests rest 100 test-engine $(others test-engine "${PROMISES[@]}")
-    device $BIG int8
-    # shellcheck disable=SC2046
-    tests goldens 200 test-goldens $(others test-goldens)
     for weights in bf16 int4; do device $MIDDLE $weights; done
-fi
+}
+
+# In this order, or in that of PARTS, whose entries are `NAME` or `NAME:ARGUMENT`.
+for named in ${PARTS:-promises large:bf16 small answers rounds:bf16 large:int4 torch rounds:int4 rest}; do
+    [ $works = 1 ] || [ "$named" = torch ] || continue
+    printf '\n== %s (%s s)\n' "$named" "$(left)"
+    # shellcheck disable=SC2086
+    ${named%%:*} $(echo "$named" | sed -n 's/^[^:]*://p' | tr : ' ')
+done
 
 if [ -n "${beside:-}" ]; then
     printf '\n== Beside it, at most %s s more\n' "$(left)"

@@ -16,6 +16,7 @@ use models::step::median;
 
 mod device;
 mod fidelity;
+mod kernels;
 pub(crate) mod learn;
 mod logits;
 mod round;
@@ -24,6 +25,7 @@ mod subject;
 
 use device::DeviceBenchArgs;
 use fidelity::FidelityArgs;
+use kernels::{AdaptersArgs, KernelsArgs};
 use learn::{LearnArgs, SwitchArgs};
 use logits::LogitsArgs;
 use round::RoundArgs;
@@ -43,6 +45,8 @@ const MIN_SAMPLES: usize = 5;
   omnidraft bench verify --shape llama-242m --weights int8 --threads 2
   omnidraft bench verify --shape llama-3-8b --weights int4 --device gpu
   omnidraft bench device --shape llama-3-8b --weights int4
+  omnidraft bench adapters
+  omnidraft bench kernels --weights int4 --rows 1,5 --units 32,64,128 --per-group 2,4,8
   omnidraft bench decode --model models/L --weights bf16 --json
   omnidraft bench prefill --shape llama-68m --context 128
   omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
@@ -59,6 +63,10 @@ pub enum BenchCommand {
     Prefill(BenchArgs),
     /// Time a model on a graphics device in all ways, also by kind of launch, after one load.
     Device(DeviceBenchArgs),
+    /// Time single projections of a graphics device, divided in several ways.
+    Kernels(KernelsArgs),
+    /// List the graphics devices of this machine.
+    Adapters(AdaptersArgs),
     /// Time an update of a drafter (Algorithm 2) on synthetic examples.
     Learn(LearnArgs),
     /// Time switching a drafter from one adapter to another.
@@ -287,6 +295,8 @@ impl BenchCommand {
             }
             Self::Prefill(args) => args.execute("prefill", &[]),
             Self::Device(args) => args.execute(),
+            Self::Kernels(args) => args.execute(),
+            Self::Adapters(args) => args.execute(),
             Self::Learn(args) => args.execute(),
             Self::Switch(args) => args.execute(),
             Self::Checkpoint(args) => args.execute(),

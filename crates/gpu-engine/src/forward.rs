@@ -24,10 +24,14 @@ const MANY_ROWS: usize = 12;
 
 /// The part of a matrix that a cube multiplies, by number of rows. These were the fastest on an
 /// H100 with the shape of Llama-3-8B in bf16. With one row, smaller cubes occupy more of the
-/// device.
+/// device; with sixteen, the sums of eight outputs leave no room for a second cube.
 pub(crate) fn cubes_for(rows: usize) -> Cubes {
     Cubes {
-        outputs: if rows == 1 { 2 } else { 8 },
+        outputs: match rows {
+            1 => 2,
+            TILE => 4,
+            _ => 8,
+        },
         groups: if rows < MANY_ROWS { 1 } else { 2 },
     }
 }
@@ -46,8 +50,57 @@ pub(crate) fn rows_for(count: usize) -> usize {
     rows * tiles
 }
 
+/// Number of units that divide the inputs of an output among them. It decides about the order of
+/// additions, so it must not depend on the number of rows.
+pub(crate) fn units_for(pieces: usize) -> usize {
+    if pieces.is_multiple_of(64) || pieces >= 256 {
+        64
+    } else {
+        32
+    }
+}
+
 /// Largest number of cubes along one dimension of a grid.
 const GRID: usize = 32768;
+
+/// The buffers of a projection beside its matrix: activations of at least [`PASS`] rows, the bias,
+/// and outputs.
+pub(crate) struct Buffers {
+    pub(crate) x: BufferArg,
+    pub(crate) bias: BufferArg,
+    pub(crate) to: BufferArg,
+}
+
+/// Launches a projection of `tiles` times `plan.rows` rows.
+pub(crate) fn launch(
+    client: &Client,
+    matrix: &Matrix,
+    buffers: Buffers,
+    sizes: SizesLaunch,
+    tiles: usize,
+    plan: Plan,
+) {
+    let cubes = matrix.shape.outputs.div_ceil(plan.all_outputs()) * tiles;
+    // SAFETY: a cube reads rows of `x` below `PASS`, outputs below those of the matrix, and pieces
+    // below those of an output, to which rows of `x` are padded. It writes rows of `to` that exist:
+    // the tiles of rows cover at most `PASS` rows, and at most `SCORED` scored ones, as the tests
+    // below check.
+    unsafe {
+        project::launch_unchecked(
+            client,
+            CubeCount::Static(cubes.min(GRID) as u32, cubes.div_ceil(GRID) as u32, 1),
+            CubeDim::new_1d(plan.all_units() as u32),
+            buffers.x,
+            matrix.words_arg(),
+            matrix.scales_arg(),
+            matrix.units_arg(),
+            buffers.bias,
+            buffers.to,
+            sizes,
+            plan,
+        );
+    }
+}
 
 /// The kinds of launches of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,46 +306,28 @@ impl Pass<'_> {
             format: shape.format,
             rows,
             cubes: self.cubes.unwrap_or(cubes_for(rows)),
-            units: if pieces % 64 == 0 || pieces >= 256 {
-                64
-            } else {
-                32
-            },
+            units: units_for(pieces),
             // The residual stream is in order, because norms and branches read it too.
             apart: !std::ptr::eq(what.x, &self.scratch.hidden),
             epilogue: what.epilogue,
             biased: what.bias.is_some(),
         };
-        let cubes = shape.outputs.div_ceil(plan.all_outputs()) * tiles;
-        let grid = Self::grid(cubes.min(GRID), cubes.div_ceil(GRID));
         let x_stride = stride(shape.inputs);
-        // SAFETY: a cube reads rows of `x` below `PASS`, outputs below those of the matrix, and
-        // pieces below those of an output, to which rows of `x` are padded. It writes rows of `to`
-        // that exist: the tiles of rows cover at most `PASS` rows, and at most `SCORED` scored
-        // ones, as the tests below check.
-        unsafe {
-            project::launch_unchecked(
-                self.client,
-                grid,
-                CubeDim::new_1d(plan.all_units() as u32),
-                arg(what.x, PASS * x_stride / 4),
-                matrix.words_arg(),
-                matrix.scales_arg(),
-                matrix.units_arg(),
-                arg(what.bias.unwrap_or(self.nothing), shape.outputs),
-                arg(what.to, what.to_rows * what.to_stride),
-                SizesLaunch::new(
-                    shape.outputs as u32,
-                    pieces as u32,
-                    (x_stride / 4) as u32,
-                    what.to_stride as u32,
-                    tiles as u32,
-                    what.scale,
-                    self.config.logit_cap.unwrap_or(1.0),
-                ),
-                plan,
-            );
-        }
+        let sizes = SizesLaunch::new(
+            shape.outputs as u32,
+            pieces as u32,
+            (x_stride / 4) as u32,
+            what.to_stride as u32,
+            tiles as u32,
+            what.scale,
+            self.config.logit_cap.unwrap_or(1.0),
+        );
+        let buffers = Buffers {
+            x: arg(what.x, PASS * x_stride / 4),
+            bias: arg(what.bias.unwrap_or(self.nothing), shape.outputs),
+            to: arg(what.to, what.to_rows * what.to_stride),
+        };
+        launch(self.client, matrix, buffers, sizes, tiles, plan);
     }
 
     /// A projection into a buffer of activations.

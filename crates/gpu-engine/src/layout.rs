@@ -200,21 +200,33 @@ fn fill(format: Format, weights: &[f32], to: Row<'_>, numbers: &mut IntWeights) 
         Format::F16 | Format::Bf16 => fill_pairs(format, weights, to.words),
         Format::Int8 => {
             numbers.fill_int8(weights);
-            bytes_to_words(
-                numbers.levels.iter().map(|level| (level ^ i8::MIN) as u8),
-                to.words,
-            );
+            for (i, level) in numbers.levels.iter().enumerate() {
+                put(to.words, place_of(i, 8), 8, (level ^ i8::MIN) as u8);
+            }
             fill_scales(numbers, to.scales, to.unit);
         }
         Format::Int4 => {
             numbers.fill_int4(weights);
-            let nibble = |level: Option<&i8>| (level.copied().unwrap_or(0) + 8) as u8;
-            let pairs = numbers.levels.chunks(2);
-            let bytes = pairs.map(|pair| nibble(pair.first()) | nibble(pair.get(1)) << 4);
-            bytes_to_words(bytes, to.words);
+            for (i, level) in numbers.levels.iter().enumerate() {
+                put(to.words, place_of(i, 4), 4, (level + 8) as u8);
+            }
             fill_scales(numbers, to.scales, to.unit);
         }
     }
+}
+
+/// Place of number `i` of an output whose numbers have so many bits: a word, and a shift in it. The
+/// numbers of a piece are dealt to its four words, one each in turn, so that a kernel takes four
+/// neighbours from the same bits of the words.
+fn place_of(i: usize, bits: usize) -> (usize, usize) {
+    let piece = WORDS * 32 / bits;
+    (i / piece * WORDS + i % WORDS, i % piece / WORDS * bits)
+}
+
+/// Overwrites so many bits of a word at this place.
+fn put(words: &mut [u32], (word, shift): (usize, usize), bits: usize, number: u8) {
+    let mask = (1_u32 << bits) - 1;
+    words[word] = (words[word] & !(mask << shift)) | (u32::from(number) & mask) << shift;
 }
 
 /// Rounds weights to f16 or bf16, two per word.
@@ -232,18 +244,10 @@ pub(crate) fn fill_pairs(format: Format, weights: &[f32], words: &mut [u32]) {
 }
 
 fn fill_scales(numbers: &IntWeights, scales: &mut [u32], unit: Option<&mut f32>) {
-    bytes_to_words(numbers.scales.iter().map(|scale| *scale as u8), scales);
+    for (i, scale) in numbers.scales.iter().enumerate() {
+        put(scales, (i / 4, i % 4 * 8), 8, *scale as u8);
+    }
     if let Some(unit) = unit {
         *unit = numbers.unit;
-    }
-}
-
-/// Packs bytes into words, the first in the lowest byte. Bytes of a word beyond those given keep
-/// their values.
-fn bytes_to_words(bytes: impl Iterator<Item = u8>, words: &mut [u32]) {
-    for (i, byte) in bytes.enumerate() {
-        let shift = 8 * (i % 4);
-        let word = &mut words[i / 4];
-        *word = (*word & !(0xff << shift)) | u32::from(byte) << shift;
     }
 }

@@ -5,6 +5,7 @@ mod cache;
 mod device;
 mod engine;
 mod forward;
+mod kernel_times;
 mod kernels;
 mod layout;
 mod probe;
@@ -13,4 +14,5 @@ mod weights;
 
 pub use device::{Adapter, Gpu, GpuError, adapters};
 pub use engine::{GpuEngine, GpuOptions, GpuWeights, PassTime, StepTime, WeakGpuWeights};
+pub use kernel_times::{Division, time_kernels};
 pub use probe::GpuProbe;

@@ -1,7 +1,7 @@
 //! Measurement of the memory bandwidth of the device, which bounds decoding.
 #![expect(unsafe_code, reason = "kernels are launched unchecked")]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -15,6 +15,9 @@ const CUBES: u32 = 8192;
 const READS: usize = 64;
 /// The same for software devices.
 const SOFTWARE_READS: usize = 8;
+
+/// Time of a device at work before it is measured.
+const WARM: Duration = Duration::from_millis(500);
 
 /// A buffer far larger than any cache, to be read repeatedly.
 pub struct GpuProbe {
@@ -42,6 +45,11 @@ impl GpuProbe {
             fours: bytes / 16,
         };
         probe.pass()?;
+        // An idle device runs slowly at first.
+        let until = Instant::now() + WARM;
+        while !gpu.is_software() && Instant::now() < until {
+            probe.pass()?;
+        }
         Ok(probe)
     }
 

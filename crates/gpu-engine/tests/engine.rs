@@ -53,39 +53,61 @@ fn the_contract_of_engines_is_kept() {
     }
 }
 
-#[test]
-fn bits_do_not_depend_on_batches_or_on_what_was_cut() {
+fn bits_do_not_depend_on_batches(json: &str, weights: WeightType) {
     let Some(gpu) = gpu() else { return };
-    for json in [ODD, EVEN] {
-        let checkpoint = checkpoint(json, 3);
-        let vocab = checkpoint.config.vocab_size;
-        let ids = tokens(vocab, 150, 5);
-        for weights in FORMATS {
-            let mut engine = engine(&gpu, &checkpoint, weights, 512);
-            let expected = in_batches(&mut engine, &ids, ids.len());
-            for batch in [1, 2, 3, 4, 5, 7, 9, 12, 16, 17, 33, 36, 37] {
-                let found = in_batches(&mut engine, &ids, batch);
-                assert!(found == expected, "{weights}, {batch} a call");
-            }
-            let mut logits = Vec::new();
-            for (keep, draft) in [(149, 1), (140, 9), (64, 16), (63, 5), (1, 3), (0, 16)] {
-                engine.truncate(0);
-                engine.prefill(&ids[..keep]).unwrap();
-                assert!(engine.state().is_empty());
-                // A rejected draft goes in and out of the cache.
-                engine
-                    .forward(&tokens(vocab, draft, 77), &mut logits)
-                    .unwrap();
-                engine.truncate(keep);
-                let end = ids.len().min(keep + 16);
-                engine.forward(&ids[keep..end], &mut logits).unwrap();
-                let found: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
-                let same = found == expected[keep * vocab..end * vocab];
-                assert!(same, "{weights}, {keep} tokens appended");
-                assert_eq!(engine.state().len(), checkpoint.config.hidden_size);
-            }
-        }
+    let checkpoint = checkpoint(json, 3);
+    let vocab = checkpoint.config.vocab_size;
+    let ids = tokens(vocab, 150, 5);
+    let mut engine = engine(&gpu, &checkpoint, weights, 512);
+    let expected = in_batches(&mut engine, &ids, ids.len());
+    for batch in [1, 2, 3, 4, 5, 7, 9, 12, 16, 17, 33, 36, 37] {
+        let found = in_batches(&mut engine, &ids, batch);
+        assert!(found == expected, "{batch} a call");
     }
+    let mut logits = Vec::new();
+    for (keep, draft) in [(149, 1), (140, 9), (64, 16), (63, 5), (1, 3), (0, 16)] {
+        engine.truncate(0);
+        engine.prefill(&ids[..keep]).unwrap();
+        assert!(engine.state().is_empty());
+        // A rejected draft goes in and out of the cache.
+        engine
+            .forward(&tokens(vocab, draft, 77), &mut logits)
+            .unwrap();
+        engine.truncate(keep);
+        let end = ids.len().min(keep + 16);
+        engine.forward(&ids[keep..end], &mut logits).unwrap();
+        let found: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
+        let same = found == expected[keep * vocab..end * vocab];
+        assert!(same, "{keep} tokens appended");
+        assert_eq!(engine.state().len(), checkpoint.config.hidden_size);
+    }
+}
+
+/// A test for each format and shape, because a driver takes long to compile all of their kernels
+/// one after the other.
+macro_rules! bits_do_not_depend_on_batches {
+    ($($name:ident: $json:ident, $weights:ident;)*) => {
+        mod bits_do_not_depend_on_batches_or_on_what_was_cut {
+            use super::*;
+            $(#[test]
+            fn $name() {
+                bits_do_not_depend_on_batches($json, WeightType::$weights);
+            })*
+        }
+    };
+}
+
+bits_do_not_depend_on_batches! {
+    odd_f32: ODD, F32;
+    odd_f16: ODD, F16;
+    odd_bf16: ODD, Bf16;
+    odd_int8: ODD, Int8;
+    odd_int4: ODD, Int4;
+    even_f32: EVEN, F32;
+    even_f16: EVEN, F16;
+    even_bf16: EVEN, Bf16;
+    even_int8: EVEN, Int8;
+    even_int4: EVEN, Int4;
 }
 
 /// Recordings serve other positions, other numbers of tokens, a longer context, and other weights.

@@ -16,21 +16,19 @@ use crate::print;
 
 /// Numbers of tokens of the calls.
 const ROWS: [usize; 11] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 33];
-/// Numbers of rows of the passes timed by the device's own clock. The pair sets outputs per group
-/// and groups per cube, if they differ from those of other passes.
-const STEPS: [(usize, Option<[usize; 2]>); 12] = [
-    (1, None),
-    (1, Some([8, 1])),
-    (1, Some([4, 1])),
-    (1, Some([16, 1])),
-    (1, Some([8, 2])),
-    (5, None),
-    (5, Some([4, 1])),
-    (5, Some([8, 2])),
-    (12, None),
-    (16, None),
-    (16, Some([8, 1])),
-    (16, Some([4, 2])),
+/// Numbers of rows of the passes timed by the device's own clock.
+const PASSES: [usize; 4] = [1, 5, 12, 16];
+/// Passes with other outputs per group and groups per cube than the usual ones, for `--cubes`.
+/// Every one of them is compiled first, which takes seconds for integer weights and many rows.
+const OTHERS: [(usize, [usize; 2]); 8] = [
+    (1, [4, 1]),
+    (1, [8, 1]),
+    (1, [8, 2]),
+    (5, [4, 1]),
+    (5, [8, 2]),
+    (12, [8, 1]),
+    (16, [8, 1]),
+    (16, [4, 2]),
 ];
 /// Number of runs of every part of such a pass.
 const REPEATS: usize = 5;
@@ -54,6 +52,9 @@ pub struct DeviceBenchArgs {
     /// Seconds for every figure.
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
+    /// Time passes with other divisions of a matrix among cubes too.
+    #[arg(long)]
+    cubes: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -163,7 +164,10 @@ impl DeviceBenchArgs {
             let ms = self.median_ms(|| prompt(engine, &ids[..tokens]))?;
             report.prefill_ms.insert(tokens, ms);
         }
-        for (rows, cubes) in STEPS {
+        let usual = PASSES.map(|rows| (rows, None));
+        let others = OTHERS.map(|(rows, cubes)| (rows, Some(cubes)));
+        let others = others.into_iter().filter(|_| self.cubes);
+        for (rows, cubes) in usual.into_iter().chain(others) {
             let pass = subject.time_steps(rows, self.context, REPEATS, cubes)?;
             report.passes.extend(pass);
         }

@@ -1,6 +1,7 @@
 //! Time of a pass by kinds of launches.
 
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use cubecl::bytes::Bytes;
 use lm::{LmError, ModelError};
@@ -15,6 +16,9 @@ use crate::kernels::project::Cubes;
 /// Number of launches that are timed together. It is small enough that they reach the device at
 /// once, so that it never waits for the host.
 const WINDOW: usize = 24;
+
+/// Time of a device at work before it is timed.
+const WARM: Duration = Duration::from_millis(60);
 
 /// The launches of one kind in a pass.
 #[derive(Clone, Debug)]
@@ -79,8 +83,13 @@ impl GpuEngine {
         params[1] = rows as u32;
         let window = |only| self.window(&params, len, (rows, cubes), only);
         let median = |only: &dyn Fn() -> Option<(Step, Range<usize>)>| -> Result<_, GpuError> {
-            // The first run compiles them.
+            // The first run compiles them, and the next ones wake the device up: one that waited
+            // for a compiler runs at half its speed for a while.
             window(only())?;
+            let until = Instant::now() + WARM;
+            while !self.gpu.is_software() && Instant::now() < until {
+                window(only())?;
+            }
             let timed: Result<Vec<_>, _> = (0..repeats.max(1)).map(|_| window(only())).collect();
             let mut timed = timed?;
             timed.sort_by(|a, b| a.1.total_cmp(&b.1));

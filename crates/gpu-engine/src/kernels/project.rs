@@ -21,9 +21,9 @@ pub(crate) enum Format {
     F16,
     /// Two per word, the first in the low half.
     Bf16,
-    /// Four per word, plus 128.
+    /// Four per word, plus 128. The first four of a load are the lowest bytes of its words.
     Int8,
-    /// Eight per word, plus 8.
+    /// Eight per word, plus 8. The first four of a load are the lowest halves of bytes of its words.
     Int4,
 }
 
@@ -47,6 +47,14 @@ impl Format {
     pub(crate) const fn pieces_of_scale(self) -> usize {
         match self {
             Self::Int8 => 4,
+            _ => 1,
+        }
+    }
+
+    /// Number of steps that take a load apart: integers half a word at a time.
+    const fn steps(self) -> usize {
+        match self {
+            Self::Int8 | Self::Int4 => 2,
             _ => 1,
         }
     }
@@ -224,32 +232,48 @@ pub(crate) fn project(
                 codes[o] = f32::cast_from(i32::reinterpret(four << left) >> 24i32);
             }
         }
-        #[unroll]
-        for four in 0..fours {
-            let mut wide = Array::<f32>::new(comptime!(per_group * 4));
+        // Steps of integers are alike except for a shift of their words, so they may be a loop: a
+        // long kernel takes seconds to compile, and then time to be read.
+        #[unroll(comptime!(!plan.format.is_scaled() || rows == 1))]
+        for step in 0..comptime!(plan.format.steps()) {
             #[unroll]
-            for o in 0..per_group {
-                #[unroll]
-                for e in 0..4usize {
-                    wide[comptime!(o * 4 + e)] =
-                        weight(words[o], codes[o], comptime!(four * 4 + e), plan.format);
-                }
-            }
-            #[unroll]
-            for row in 0..rows {
-                let at = if comptime!(plan.apart) {
-                    four * x_pieces + piece
-                } else {
-                    piece * fours + four
-                };
-                let x = x[(row0 + row) * x_stride + at];
+            for part in 0..comptime!(fours / plan.format.steps()) {
+                let four = step * comptime!(fours / plan.format.steps()) + part;
+                let mut wide = Array::<f32>::new(comptime!(per_group * 4));
                 #[unroll]
                 for o in 0..per_group {
-                    let at = comptime!(o * rows + row);
                     #[unroll]
                     for e in 0..4usize {
-                        acc[at] = fma(x.extract(e), wide[comptime!(o * 4 + e)], acc[at]);
+                        wide[comptime!(o * 4 + e)] = if comptime!(plan.format.is_scaled()) {
+                            level(words[o].extract(e), codes[o], part, plan.format)
+                        } else {
+                            float(words[o], part, e, plan.format)
+                        };
                     }
+                }
+                #[unroll]
+                for row in 0..rows {
+                    let at = if comptime!(plan.apart) {
+                        four * x_pieces + piece
+                    } else {
+                        piece * fours + four
+                    };
+                    let x = x[(row0 + row) * x_stride + at];
+                    #[unroll]
+                    for o in 0..per_group {
+                        let at = comptime!(o * rows + row);
+                        #[unroll]
+                        for e in 0..4usize {
+                            acc[at] = fma(x.extract(e), wide[comptime!(o * 4 + e)], acc[at]);
+                        }
+                    }
+                }
+            }
+            if comptime!(plan.format.is_scaled()) {
+                #[unroll]
+                for o in 0..per_group {
+                    let upper = words[o] >> Words::new(16u32);
+                    words[o] = upper;
                 }
             }
         }
@@ -358,38 +382,52 @@ fn widened(word: u32) -> f32 {
     select((word & 0x8000u32) == 0u32, value, -value)
 }
 
-/// Weight `index` of a load, times the code of its scale. It is exact in f32.
+/// Weight `e` of a four of a load of floating-point numbers.
 #[cube]
-fn weight(words: Words, code: f32, #[comptime] index: usize, #[comptime] format: Format) -> f32 {
+fn float(
+    words: Words,
+    #[comptime] four: usize,
+    #[comptime] e: usize,
+    #[comptime] format: Format,
+) -> f32 {
     match format {
-        Format::F32 => f32::reinterpret(words.extract(index)),
-        Format::F16 | Format::Bf16 => {
-            let word = words.extract(comptime!(index / 2));
-            of_pair(word, comptime!(index % 2), format)
+        Format::F32 => f32::reinterpret(words.extract(e)),
+        _ => {
+            let word = words.extract(comptime!((four * 4 + e) / 2));
+            of_pair(word, comptime!(e % 2), format)
         }
-        // A level becomes the top of a mantissa, 1 + level / 256 or 1 + level / 16, which saves a
-        // conversion.
+    }
+}
+
+/// Integer `part` of the lower half of a word, times the code of its scale. It is exact in f32.
+///
+/// The bits of a level become bits of a mantissa, where they count 1 / 2^15 or 1 / 2^11 each, which
+/// saves a conversion, and the lowest byte alone has to be moved there.
+#[cube]
+fn level(word: u32, code: f32, #[comptime] part: usize, #[comptime] format: Format) -> f32 {
+    match format {
         Format::Int8 => {
-            let word = words.extract(comptime!(index / 4));
-            let lane = comptime!(index as u32 % 4);
-            let top = if comptime!(lane < 2) {
-                word << comptime!(15 - 8 * lane.min(1))
+            let byte = if comptime!(part == 0) {
+                word << 8u32
             } else {
-                word >> comptime!(8 * lane.max(2) - 15)
+                word
             };
-            let level = f32::reinterpret((top & 0x007f_8000u32) | 0x3f80_0000u32);
-            fma(level, code * 256.0f32, code * (-384.0f32))
+            let level = f32::reinterpret((byte & 0x0000_ff00u32) | 0x3f80_0000u32);
+            fma(level, code * 32768.0f32, code * (-32896.0f32))
         }
-        Format::Int4 => {
-            let word = words.extract(comptime!(index / 8));
-            let lane = comptime!(index as u32 % 8);
-            let top = if comptime!(lane < 5) {
-                word << comptime!(19 - 4 * lane.min(4))
+        _ => {
+            let byte = if comptime!(part < 2) {
+                word << 8u32
             } else {
-                word >> comptime!(4 * lane.max(5) - 19)
+                word
             };
-            let level = f32::reinterpret((top & 0x0078_0000u32) | 0x3f80_0000u32);
-            fma(level, code * 16.0f32, code * (-24.0f32))
+            if comptime!(part == 0 || part == 2) {
+                let level = f32::reinterpret((byte & 0x0000_0f00u32) | 0x3f80_0000u32);
+                fma(level, code * 32768.0f32, code * (-32776.0f32))
+            } else {
+                let level = f32::reinterpret((byte & 0x0000_f000u32) | 0x3f80_0000u32);
+                fma(level, code * 2048.0f32, code * (-2056.0f32))
+            }
         }
     }
 }
