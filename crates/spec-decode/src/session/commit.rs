@@ -43,22 +43,31 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             seen.extend(&emitted);
         }
         self.roll_back_target(running, result.proposals.len())?;
-        self.context.push(&emitted)?;
         if let Some(history) = &mut self.history {
             history.extend(&emitted);
         }
-        let (reading, ids) = (&mut running.reading, self.context.ids());
-        reading.roll_back(&mut self.drafter, ids)?;
-
         let room = self.target.max_len().saturating_sub(self.target.len());
         let (stop, limit) = (&self.config.stop, self.config.max_new_tokens);
         running.finish = running.finish_of(stop, limit, room);
+        running.untranslated += emitted.len();
         let mut inserted = 0;
-        // Accepted n-grams are part of the mined text: they are counted there, and only once.
-        if let Some(cache) = cache.filter(|_| self.config.learn_ngrams) {
-            inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);
+        if self.config.drafter_reads || running.finish.is_some() {
+            self.translate_back(running)?;
+            // Accepted n-grams are part of the mined text: they are counted there, and only once.
+            if let Some(cache) = cache.filter(|_| self.config.learn_ngrams) {
+                inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);
+            }
         }
         Ok((emitted, inserted))
+    }
+
+    /// Brings the draft context up to the end of the response.
+    pub(super) fn translate_back(&mut self, running: &mut Running) -> Result<(), Fault> {
+        let new = running.response.len() - std::mem::take(&mut running.untranslated);
+        self.context.push(&running.response[new..])?;
+        let (reading, ids) = (&mut running.reading, self.context.ids());
+        reading.roll_back(&mut self.drafter, ids)?;
+        Ok(())
     }
 
     /// The tokens that become part of the response: none after a stop token or beyond the limit.

@@ -223,6 +223,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         if wanted == 0 {
             return Ok((copied, None));
         }
+        if running.untranslated > 0 {
+            self.translate_back(running)?;
+        }
         let ahead = self.context_behind(&copied)?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;

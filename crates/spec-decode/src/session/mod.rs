@@ -95,8 +95,10 @@ pub struct SessionConfig {
     /// Number of most probable tokens among which the drafter draws, renormalised; 0 for all. This
     /// distribution is then q, so the distribution of the output does not change.
     pub draft_top: usize,
-    /// True if the drafter reads a prompt when a response begins. Otherwise it reads it before its
-    /// first draft, as part of that round's time, and never if nothing is drafted.
+    /// True if the drafter reads a prompt when a response begins, and text as it is written.
+    /// Otherwise it reads them before its first draft, as part of that round's time, and never if
+    /// nothing is drafted. The draft context follows then, and n-grams are learnt when it does: at
+    /// the end of the response at the latest.
     pub drafter_reads: bool,
     /// True if proposals after the first rejected one are scored as well (one softmax each), for
     /// the training of an acceptance head.
@@ -298,6 +300,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             prompt_draft: prompt.draft.len(),
             prompt: prompt.target.to_vec(),
             response: Vec::new(),
+            untranslated: 0,
             seen,
             pending,
             reading,
@@ -373,7 +376,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             .map_or(&[], |running| &running.response)
     }
 
-    /// Prompt and response in draft tokens.
+    /// Prompt and response in draft tokens; without [`SessionConfig::drafter_reads`] without text
+    /// after the last draft, until the response ends.
     pub fn draft_context(&self) -> &[DraftId] {
         self.context.ids()
     }

@@ -16,6 +16,8 @@ pub(super) struct Running {
     /// Its tokens for the target.
     pub(super) prompt: Vec<TargetId>,
     pub(super) response: Vec<TargetId>,
+    /// Number of its last tokens that are not in the draft context yet.
+    pub(super) untranslated: usize,
     /// Distinct tokens of prompt and response, if there is a repetition penalty.
     pub(super) seen: Option<BTreeSet<TargetId>>,
     /// The last token, which is not in the target's cache yet.
@@ -47,6 +49,7 @@ impl Running {
             prompt_draft: 0,
             prompt: Vec::new(),
             response: Vec::new(),
+            untranslated: 0,
             seen: None,
             pending: TargetId::new(0),
             reading: Reading::default(),
