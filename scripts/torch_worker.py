@@ -8,6 +8,7 @@ Needs torch and transformers 4.56 or newer.
 """
 
 import ctypes
+import gc
 import inspect
 import json
 import os
@@ -22,13 +23,33 @@ VERSION = 1
 MAGIC = b"omniwork"
 LOAD, BEGIN, END, FORWARD, BEST, ROWS = range(1, 7)
 DONE, FAILED, HELLO = range(3)
-# Size that Linux is asked for: a row of logits is half a megabyte, a pipe 64 KiB.
-PIPE = 1 << 20
-F_SETPIPE_SZ = 1031
 # Positions of a model whose configuration does not say how many it has.
 POSITIONS = 2048
 POSITION_KEYS = ["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"]
 OLDEST = (4, 56)
+# Packages that quantised checkpoints and maps of devices want.
+OTHERS = [
+    "accelerate",
+    "gptqmodel",
+    "autoawq",
+    "bitsandbytes",
+    "compressed-tensors",
+    "optimum",
+    "torchao",
+    "kernels",
+    "sentencepiece",
+]
+# Names of errors of the hub's library.
+GATED = {"GatedRepoError"}
+NOT_FOUND = {"RepositoryNotFoundError", "RevisionNotFoundError", "HFValidationError"}
+NETWORK = {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "NetworkError"}
+# Parts of messages about configurations that transformers has no causal language model for.
+UNSUPPORTED = [
+    "nrecognized configuration class",
+    "nrecognized model",
+    "does not recognize this architecture",
+    "trust_remote_code",
+]
 # Largest difference of logits, over the largest logit, that rounding explains.
 TOLERANCE = {"float32": 2e-3, "float64": 2e-3, "float16": 5e-2, "bfloat16": 1e-1}
 
@@ -50,13 +71,6 @@ class Pipes:
         # Nothing that a library reads or prints may meet a frame.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(2, 1)
-        if sys.platform == "linux":
-            import fcntl
-
-            try:
-                fcntl.fcntl(self.output.fileno(), F_SETPIPE_SZ, PIPE)
-            except OSError:
-                pass  # The system allows less: slower, not wrong.
 
     def read(self):
         """Kind and body of a call; the process ends with the program."""
@@ -147,16 +161,15 @@ def loading_refusal(error, first, options):
     names = {kind.__name__ for cause in causes(error) for kind in type(cause).__mro__}
     text = " ".join(str(cause) for cause in causes(error))
     if isinstance(error, ImportError):
-        # A quantised checkpoint wants the package of its method.
-        known = [name for name in ("accelerate", "gptqmodel", "autoawq", "bitsandbytes", "compressed-tensors", "optimum", "torchao", "kernels", "sentencepiece") if name in text]
-        return Refused("package", first, package=known[0] if known else getattr(error, "name", None) or "a package").fields
-    if names & {"GatedRepoError"} or "gated repo" in text:
+        named = [name for name in OTHERS if name in text]
+        return Refused("package", first, package=(named + [error.name or "a package"])[0]).fields
+    if names & GATED or "gated repo" in text:
         fault = "gated"
-    elif names & {"RepositoryNotFoundError", "RevisionNotFoundError", "HFValidationError"} or "not a valid model identifier" in text:
+    elif names & NOT_FOUND or "not a valid model identifier" in text:
         fault = "not_found"
-    elif names & {"OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError", "ConnectError", "NetworkError"}:
+    elif names & NETWORK:
         fault = "network"
-    elif isinstance(error, ValueError) and ("nrecognized configuration class" in text or "trust_remote_code" in text or "does not recognize this architecture" in text or "nrecognized model" in text):
+    elif isinstance(error, ValueError) and any(part in text for part in UNSUPPORTED):
         fault = "unsupported"
     else:
         fault = "broken"
@@ -176,6 +189,8 @@ class Model:
 
     def __init__(self, options):
         self.torch, self.transformers = libraries()
+        # The progress of loading is for people, and nobody looks.
+        self.transformers.utils.logging.disable_progress_bar()
         self.options = options
         self.sequences = {}
         self.model = self.load()
@@ -185,7 +200,10 @@ class Model:
         # Its name since transformers 5, and before.
         self.cache_key = "cache" if "cache" in known else "past_key_values"
         embedding = self.model.get_input_embeddings()
-        self.device, self.embedded = embedding.weight.device, embedding.weight.shape[0]
+        # Where accelerate moves weights in and out, their own device says nothing.
+        hook = getattr(embedding, "_hf_hook", None)
+        self.device = getattr(hook, "execution_device", None) or embedding.weight.device
+        self.embedded = embedding.weight.shape[0]
         self.replaced = self.layers()
         self.max_len = self.positions()
         self.fix_rotation()
@@ -224,7 +242,8 @@ class Model:
 
     def layers(self):
         """Looks for layers of the cache that cannot be truncated. Returns true if the usual cache of this model drops
-        tokens, as sliding windows do: every layer keeps all tokens then, and the mask hides those out of the window."""
+        tokens, as sliding windows do: every layer keeps all tokens then, and the mask hides those out of the window.
+        """
         from transformers import cache_utils
 
         if getattr(self.model, "_is_stateful", False) and not hasattr(self.text_config, "layer_types"):
@@ -234,12 +253,14 @@ class Model:
             usual = cache_utils.DynamicCache(config=self.model.config).layers
         except Exception as error:
             self.refuse(", ".join(sorted(set(map(str, types)))) or "its layers", f"{type(error).__name__}: {error}")
-        full = [cache_utils.DynamicLayer, getattr(cache_utils, "DynamicIndexedLayer", None), getattr(cache_utils, "DummyLayer", None)]
+        names = ["DynamicLayer", "DynamicIndexedLayer", "DummyLayer"]
+        full = [getattr(cache_utils, name, None) for name in names]
         sliding = cache_utils.DynamicSlidingWindowLayer
         for index, layer in enumerate(usual):
             if type(layer) not in full and type(layer) is not sliding:
                 name = types[index] if index < len(types) else "unnamed"
-                self.refuse(f"{name} ({type(layer).__name__})", f"layer {index} keeps a state from which tokens cannot be taken")
+                message = f"layer {index} keeps a state from which tokens cannot be taken"
+                self.refuse(f"{name} ({type(layer).__name__})", message)
         if getattr(self.model, "_is_stateful", False):
             self.refuse(self.text_config.model_type, "it keeps a state beside keys and values")
         return any(type(layer) is sliding for layer in usual)
@@ -296,12 +317,13 @@ class Model:
                 module.rope_type = {**module.rope_type, layer: "fixed"}
 
     def check(self):
-        """Tests that rows depend on the tokens before them alone, and that a truncated cache leaves no trace. Returns the
-        largest difference over the largest logit."""
-        dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
-        worst, allowed = None, TOLERANCE.get(dtype, 1e-1)
+        """Tests that rows depend on the tokens before them alone, and that a truncated cache leaves no trace. Returns
+        the largest difference over the largest logit.
+        """
+        worst, allowed = None, TOLERANCE.get(self.dtype(), 1e-1)
         if self.max_len < 6:
-            raise Refused("model", f"a context of {self.max_len} tokens is too short", model=self.options["model"], fault="broken")
+            message = f"a context of {self.max_len} tokens is too short"
+            raise Refused("model", message, model=self.options["model"], fault="broken")
         # A model with experts may choose others where two are as good as each other: that is no fault of the cache.
         for attempt in range(3):
             ids = [(attempt * 7919 + 2654435761 * (i + 1) >> 7) % self.embedded for i in range(5)]
@@ -322,7 +344,8 @@ class Model:
                 return error
             worst = (causal, truncated)
         if not worst[0] <= allowed:
-            self.refuse(self.text_config.model_type, f"logits depend on tokens after them: they differ by {worst[0]:.1e}")
+            message = f"logits depend on tokens after them: they differ by {worst[0]:.1e}"
+            self.refuse(self.text_config.model_type, message)
         self.refuse(self.text_config.model_type, f"logits after truncating differ by {worst[1]:.1e}")
 
     def read(self, sequence, keep, ids, wanted):
@@ -352,7 +375,7 @@ class Model:
             "max_len": self.max_len,
             "architecture": type(model).__name__,
             "model_type": config.model_type,
-            "dtype": str(model.dtype).removeprefix("torch."),
+            "dtype": self.dtype(),
             "device": ", ".join(devices),
             "parameters": model.num_parameters(),
             "memory_bytes": model.get_memory_footprint(),
@@ -366,13 +389,16 @@ class Model:
             "transformers": self.transformers.__version__,
         }
 
+    def dtype(self):
+        return str(self.model.dtype).removeprefix("torch.")
+
     def folder(self):
         name = self.options["model"]
         if os.path.isdir(name):
             return os.path.abspath(name)
         name, _, revision = name.partition("@")
-        found = self.transformers.utils.cached_file(name, "config.json", revision=revision or None, local_files_only=True)
-        return os.path.dirname(found)
+        keys = {"revision": revision or None, "local_files_only": True}
+        return os.path.dirname(self.transformers.utils.cached_file(name, "config.json", **keys))
 
     def begin(self, body):
         (number,) = struct.unpack("<I", body)
@@ -416,7 +442,8 @@ class Model:
 
 def length(layer):
     """Number of tokens of a layer of a cache; 0 for one that keeps none."""
-    return layer.get_seq_length() if hasattr(layer, "get_seq_length") and layer.is_initialized and layer.keys is not None else 0
+    keeps = hasattr(layer, "get_seq_length") and layer.is_initialized and layer.keys is not None
+    return layer.get_seq_length() if keeps else 0
 
 
 def cut(cache, keep):
@@ -427,41 +454,55 @@ def cut(cache, keep):
             layer.crop(-beyond)
 
 
-def free(model):
-    """Returns memory to the device after a call that wanted more."""
-    if model is not None and model.torch.cuda.is_available():
-        model.torch.cuda.empty_cache()
+def free():
+    """Returns memory to the device after a model or a call that is gone."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
-def serve(pipes):
+def answer(model, kind, body):
+    """The result of a call to a loaded model."""
+    if model is None:
+        raise Refused("failed", "no model is loaded")
+    calls = {BEGIN: model.begin, END: model.end, FORWARD: model.forward, BEST: model.best, ROWS: model.rows}
+    if kind not in calls:
+        raise Refused("failed", f"there is no call {kind}")
+    return calls[kind](body)
+
+
+def serve(pipes, load):
+    """Answers calls; `load` makes a model from its options."""
     model = None
     while True:
         kind, body = pipes.read()
-        options = None
+        failure, options = None, None
         try:
             if kind == LOAD:
                 options = json.loads(body)
-                model = Model(options)
-                answer = json.dumps(model.facts()).encode()
-            elif model is None:
-                raise Refused("failed", "no model is loaded")
+                if model is not None:
+                    model = None
+                    free()
+                model = load(options)
+                result = json.dumps(model.facts()).encode()
             else:
-                calls = {BEGIN: model.begin, END: model.end, FORWARD: model.forward, BEST: model.best, ROWS: model.rows}
-                answer = calls[kind](body)
+                result = answer(model, kind, body)
         except Exception as error:
-            failure = json.dumps(refusal(error, options)).encode()
-            del error
-            free(model)
-            pipes.write(FAILED, failure)
+            failure = refusal(error, options)
+        if failure is None:
+            pipes.write(DONE, result)
         else:
-            pipes.write(DONE, answer)
+            # Only now that the error is gone, with all that its frames held.
+            free()
+            pipes.write(FAILED, json.dumps(failure).encode())
 
 
-def main():
+def main(load=Model, version=VERSION):
     pipes = Pipes()
     end_with_program(pipes)
-    pipes.write(HELLO, MAGIC + struct.pack("<I", VERSION))
-    serve(pipes)
+    pipes.write(HELLO, MAGIC + struct.pack("<I", version))
+    serve(pipes, load)
 
 
 if __name__ == "__main__":

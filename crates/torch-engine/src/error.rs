@@ -144,6 +144,9 @@ pub enum TorchError {
         /// Description of the answer.
         message: String,
     },
+    /// The model cannot be replaced.
+    #[error("the model of the PyTorch worker is still in use")]
+    Shared,
     /// The logits asked for are not on the device.
     #[error("{rows} rows of logits: the worker has {most}")]
     Rows {
@@ -186,17 +189,19 @@ impl TorchError {
             }
             Self::Model { fault, .. } => match fault {
                 ModelFault::NotFound => {
-                    "check the folder, or owner and name; the hub also answers so for a private repository without \
-                     access"
+                    "check the folder, or owner and name; the hub also answers so for a private repository \
+                     without access"
                 }
                 ModelFault::Gated => {
                     "accept its terms on its page and set HF_TOKEN to an access token of your account"
                 }
                 ModelFault::Network => {
-                    "is there a network? HF_ENDPOINT names another hub, HF_HOME another cache; a model folder needs none"
+                    "is there a network? HF_ENDPOINT names another hub, HF_HOME another cache; a model \
+                     folder needs none"
                 }
                 ModelFault::Unsupported => {
-                    "the worker runs causal language models that transformers itself has, and no code of repositories"
+                    "the worker runs causal language models that transformers itself has, and no code of \
+                     repositories"
                 }
                 ModelFault::Broken => return None,
             },
@@ -205,8 +210,8 @@ impl TorchError {
                 "rejected tokens must be dropped from the cache, which takes layers of attention alone"
             }
             Self::Memory { .. } => {
-                "take dtype bfloat16, a shorter context, fewer sequences at once, device_map auto (several devices), or \
-                 a quantised checkpoint"
+                "take dtype bfloat16, a shorter context, fewer sequences at once, device_map auto (several \
+                 devices), or a quantised checkpoint"
             }
             Self::TimedOut { .. } => "a larger time limit, or a smaller model",
             Self::Version { .. } => "OMNIDRAFT_WORKER is the worker of another release: unset it",

@@ -142,8 +142,25 @@ impl Torch {
             python: interpreter.python.to_string_lossy().into_owned(),
             sequences: HashSet::new(),
         };
+        worker.greet(options.timeout.saturating_mul(LOADING))?;
+        Self::with_worker(worker, options)
+    }
+
+    /// Loads another model into the process, in place of this one. It saves the seconds in which
+    /// Python reads its libraries.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load); [`TorchError::Shared`] if a clone or a sequence still uses the
+    /// present model, which then stays.
+    pub fn load_another(self, options: &TorchOptions) -> Result<Self, TorchError> {
+        let inner = Arc::try_unwrap(self.inner).map_err(|_| TorchError::Shared)?;
+        let worker = inner.worker.into_inner();
+        Self::with_worker(worker.unwrap_or_else(PoisonError::into_inner), options)
+    }
+
+    /// Has a worker load a model.
+    fn with_worker(mut worker: Worker, options: &TorchOptions) -> Result<Self, TorchError> {
         let limit = options.timeout.saturating_mul(LOADING);
-        worker.greet(limit)?;
         let load = Load {
             model: &options.model,
             dtype: options.dtype.name(),

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
-use torch_engine::{Dtype, Interpreter, Torch, TorchOptions};
+use torch_engine::{Dtype, Interpreter, Torch, TorchError, TorchOptions};
 
 /// The usual Python, if it has torch and transformers. Without them the calling test is skipped,
 /// unless OMNIDRAFT_REQUIRE_TORCH is 1.
@@ -27,6 +28,7 @@ pub fn python() -> Option<Interpreter> {
     None
 }
 
+/// Options for the model of a folder, in f32.
 pub fn options(folder: &Path) -> TorchOptions {
     TorchOptions {
         dtype: Dtype::F32,
@@ -34,11 +36,50 @@ pub fn options(folder: &Path) -> TorchOptions {
     }
 }
 
-/// A worker with the model of a folder, in f32.
-pub fn torch(interpreter: &Interpreter, folder: &Path, max_len: usize) -> Torch {
-    let options = TorchOptions {
-        max_len: Some(max_len),
-        ..options(folder)
-    };
-    Torch::load_with(interpreter, &options).unwrap_or_else(|error| panic!("{error}"))
+/// Time limit of a call to a toy.
+pub const LIMIT: Duration = Duration::from_secs(3);
+
+/// A worker without torch (toy_worker.py); it fails to start in the way that `fault` names.
+pub struct Toy {
+    interpreter: Interpreter,
+    _folder: tempfile::TempDir,
+}
+
+impl Toy {
+    /// `None`, and the calling test is skipped, without a Python.
+    pub fn new(fault: &str) -> Option<Self> {
+        let interpreter = Interpreter::from_env();
+        if let Err(error) = Command::new(&interpreter.python).arg("--version").output() {
+            println!("skipped: no Python: {error}");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("toy_worker.py");
+        let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/torch_worker.py");
+        let source = real.to_str().unwrap();
+        let text = format!(
+            "SOURCE = {source:?}\nFAULT = {fault:?}\n{}",
+            include_str!("toy_worker.py")
+        );
+        std::fs::write(&file, text).unwrap();
+        let interpreter = Interpreter {
+            worker: Some(file),
+            ..interpreter
+        };
+        Some(Self {
+            interpreter,
+            _folder: folder,
+        })
+    }
+
+    pub fn options(&self, name: &str) -> TorchOptions {
+        TorchOptions {
+            timeout: LIMIT,
+            ..TorchOptions::new(name)
+        }
+    }
+
+    pub fn load(&self, name: &str) -> Result<Torch, TorchError> {
+        Torch::load_with(&self.interpreter, &self.options(name))
+    }
 }

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Makes tiny random models of architectures that the PyTorch worker holds or refuses, with the logits that a plain
+forward of transformers gives, for the tests of crates/torch-engine.
+
+    python3 -m venv ~/venv-hf && ~/venv-hf/bin/pip install torch 'transformers>=5' numpy
+    ~/venv-hf/bin/python scripts/tiny_models.py --out DIR               # all of them
+    ~/venv-hf/bin/python scripts/tiny_models.py --out DIR mixtral bloom # some
+
+A folder DIR/NAME holds the checkpoint, `ids.json` with the tokens of a text and `rows.f32` with its rows of logits,
+little-endian f32. Windows are shorter than the text.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import sys
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+TOKENS = 24
+TINY = {
+    "vocab_size": 67,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+    "pad_token_id": 2,
+}
+HEADS = {"head_dim": 8}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LATENT = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": 12,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "num_key_value_heads": 4,
+}
+WINDOW = {"sliding_window": 8}
+GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+MIXED = {"layer_types": ["sliding_attention", "full_attention"]}
+STATES = {"state_size": 8, "conv_kernel": 4, "expand": 2}
+
+# By name: the type of the model, and its settings beside those of TINY.
+MODELS = {
+    # Experts.
+    "qwen3-moe": ("qwen3_moe", HEADS | EXPERTS),
+    "mixtral": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "mixtral-window": ("mixtral", WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "gpt-oss": ("gpt_oss", HEADS | WINDOW | MIXED | {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "deepseek-v3": (
+        "deepseek_v3",
+        LATENT
+        | {
+            "n_routed_experts": 8,
+            "n_group": 2,
+            "topk_group": 1,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 1,
+            "moe_intermediate_size": 24,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "llama4": (
+        "llama4_text",
+        HEADS
+        | {
+            "num_local_experts": 2,
+            "intermediate_size_mlp": 48,
+            "attention_chunk_size": 8,
+            "no_rope_layers": [1, 0],
+            "layer_types": ["chunked_attention", "full_attention"],
+        },
+    ),
+    "olmoe": ("olmoe", {"num_experts": 4, "num_experts_per_tok": 2}),
+    "granite-moe": ("granitemoe", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    # Other attention, other positions.
+    "cohere": ("cohere", {}),
+    "cohere2": ("cohere2", WINDOW | MIXED),
+    "falcon": ("falcon", {"new_decoder_architecture": False, "multi_query": True, "alibi": False}),
+    "falcon-alibi": ("falcon", {"alibi": True, "multi_query": False, "parallel_attn": False}),
+    "gpt-neox": ("gpt_neox", {}),
+    "bloom": ("bloom", {"n_layer": 2, "n_head": 4}),
+    "mpt": ("mpt", {"d_model": 32, "n_heads": 4, "n_layers": 2, "max_seq_len": 64, "expansion_ratio": 2}),
+    "gpt2": ("gpt2", GPT),
+    "gptj": ("gptj", GPT | {"rotary_dim": 4}),
+    "opt": ("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
+    "starcoder2": ("starcoder2", WINDOW),
+    "glm4": ("glm4", HEADS),
+    "exaone4": ("exaone4", WINDOW | {"sliding_window_pattern": 2} | MIXED),
+    "stablelm": ("stablelm", {}),
+    "nemotron": ("nemotron", {}),
+    "gemma3n": (
+        "gemma3n_text",
+        HEADS
+        | WINDOW
+        | {
+            "num_hidden_layers": 4,
+            "intermediate_size": [48] * 4,
+            "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "num_kv_shared_layers": 2,
+            "vocab_size_per_layer_input": 67,
+            "hidden_size_per_layer_input": 8,
+            "laurel_rank": 4,
+            "activation_sparsity_pattern": [0.0] * 4,
+        },
+    ),
+    # States from which no token can be taken.
+    "mamba": ("mamba", STATES),
+    "mamba2": ("mamba2", STATES | {"num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8}),
+    "jamba": (
+        "jamba",
+        {
+            "num_experts": 2,
+            "attn_layer_period": 2,
+            "attn_layer_offset": 1,
+            "expert_layer_period": 2,
+            "expert_layer_offset": 1,
+            "use_mamba_kernels": False,
+        },
+    ),
+    "lfm2": ("lfm2", {"layer_types": ["conv", "full_attention"]}),
+    "qwen3-next": (
+        "qwen3_next",
+        EXPERTS
+        | {
+            "layer_types": ["linear_attention", "full_attention"],
+            "shared_expert_intermediate_size": 24,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 4,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+            "head_dim": 8,
+        },
+    ),
+    "rwkv": ("rwkv", {"attention_hidden_size": 32, "context_length": 64}),
+    "bert": ("bert", {"is_decoder": False}),
+}
+
+
+def build(name):
+    kind, settings = MODELS[name]
+    config = AutoConfig.for_model(kind, **(TINY | settings))
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # As random as trained ones: the usual first weights are so small that all rows look alike.
+            if id(parameter) in embeddings:
+                parameter.normal_(0.0, 1.0)
+            elif parameter.dim() > 1:
+                parameter.normal_(0.0, 1.0 / math.sqrt(parameter.shape[-1]))
+    return model
+
+
+def make(name, out):
+    model = build(name)
+    folder = out / name
+    model.save_pretrained(folder)
+    ids = [(7 * i * i + 3 * i + 5) % 61 + 3 for i in range(TOKENS)]
+    with torch.no_grad():
+        rows = model(torch.tensor([ids]), use_cache=False).logits[0].float()
+    (folder / "ids.json").write_text(json.dumps(ids))
+    (folder / "rows.f32").write_bytes(rows.contiguous().numpy().astype("<f4").tobytes())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models to make (default: all)")
+    parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR", help="folder for them")
+    args = parser.parse_args()
+    unknown = set(args.names) - set(MODELS)
+    if unknown:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+    for name in args.names or MODELS:
+        try:
+            make(name, args.out)
+        except Exception as error:
+            # A release of transformers may lack an architecture; the test says which are missing.
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
