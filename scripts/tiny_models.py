@@ -111,6 +111,23 @@ MODELS = {
             "activation_sparsity_pattern": [0.0] * 4,
         },
     ),
+    # A model of text and images.
+    "gemma3-image": (
+        "gemma3",
+        {
+            "text_config": TINY | HEADS | WINDOW | MIXED,
+            "vision_config": {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "image_size": 8,
+                "patch_size": 4,
+            },
+            "mm_tokens_per_image": 4,
+            "image_token_index": 66,
+        },
+    ),
     # States from which no token can be taken.
     "mamba": ("mamba", STATES),
     "mamba2": ("mamba2", STATES | {"num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 8}),

@@ -36,6 +36,7 @@ OTHERS = [
     "compressed-tensors",
     "optimum",
     "torchao",
+    "gguf",
     "kernels",
     "sentencepiece",
 ]
@@ -160,9 +161,10 @@ def refusal(error, options=None):
 def loading_refusal(error, first, options):
     names = {kind.__name__ for cause in causes(error) for kind in type(cause).__mro__}
     text = " ".join(str(cause) for cause in causes(error))
-    if isinstance(error, ImportError):
-        named = [name for name in OTHERS if name in text]
-        return Refused("package", first, package=(named + [error.name or "a package"])[0]).fields
+    if isinstance(error, ImportError) or "pip install" in first:
+        # Errors of other kinds say it too.
+        named = [name for name in OTHERS if name in text] + [getattr(error, "name", None) or "a package"]
+        return Refused("package", first, package=named[0]).fields
     if names & GATED or "gated repo" in text:
         fault = "gated"
     elif names & NOT_FOUND or "not a valid model identifier" in text:
@@ -215,6 +217,7 @@ class Model:
             if os.path.isabs(name) or name.startswith("."):
                 raise Refused("model", "there is no such folder", model=name, fault="not_found")
             name, _, revision = name.partition("@")
+        gguf = packed(name)
         torch, where = self.torch, self.options["device_map"]
         kind = where.split(":")[0]
         if kind == "cuda" and not torch.cuda.is_available():
@@ -229,6 +232,8 @@ class Model:
         keys = {"dtype": self.options["dtype"], "trust_remote_code": False}
         if revision:
             keys["revision"] = revision
+        if gguf:
+            keys["gguf_file"] = gguf
         by_accelerate = self.transformers.utils.is_accelerate_available()
         if by_accelerate:
             keys["device_map"] = where
@@ -438,6 +443,14 @@ class Model:
     def rows(self, body):
         number, start, end = struct.unpack("<III", body)
         return self.floats(self.sequences[number].rows[start:end])
+
+
+def packed(folder):
+    """Name of the GGUF file of a folder that has its weights in no other form."""
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    plain = [name for name in names if name.endswith((".safetensors", ".bin"))]
+    files = [name for name in names if name.endswith(".gguf")]
+    return files[0] if len(files) == 1 and not plain else None
 
 
 def length(layer):
