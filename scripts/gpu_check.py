@@ -127,8 +127,10 @@ def table_of_rounds(rows):
         if "round_ms" not in each:
             continue
         launched = ", launched" if row["part"].endswith("-launched") else ""
+        worker = re.match(r"round-worker-(.*)-T", row["part"])
+        target = f"{worker[1]} in a worker of PyTorch" if worker else each["target"]
         lines.append([
-            f"{each['target']}, {each['drafter']}, {each['weights']}{launched}", f"{each['temperature']:g}", each["k"], each["rounds"],
+            f"{target}, {each['drafter']}, {each['weights']}{launched}", f"{each['temperature']:g}", each["k"], each["rounds"],
             number(each["round_ms"]), number(each["target_ms"]), number(each["drafter_ms"]), f"{100 * each['outside_share']:.1f}%",
             number(each["accepted_per_round"], 2), f"{each['fetched_bytes_per_round']:.0f}",
         ])

@@ -57,6 +57,7 @@ SECONDS_EACH=0.3
 ROUNDS=60
 LAWTEST=(--prompts 20 --tokens 24)
 SLOWER=1
+CUDA=cuda
 TORCH=(--seconds 0.3 --graphs --ceilings llama-3-8b llama-68m)
 if [ "${1:-}" = --dry-run ]; then
     # Software Vulkan, where buffers are small and everything is slow.
@@ -68,6 +69,7 @@ if [ "${1:-}" = --dry-run ]; then
     LAWTEST=(--prompts 2 --tokens 8)
     SLOWER=6
     KERNEL_SHAPE="256 512"
+    CUDA=cpu
     TORCH=(--seconds 0 --cpu llama-68m)
 fi
 export OUT BIN END OMNIDRAFT_REQUIRE_GPU=1 OMNIDRAFT_GOLDENS=$PWD/crates/lm/tests/golden
@@ -245,6 +247,20 @@ kernels() { # WEIGHTS
         division "$1-up-16" $up --weights "$1" --rows 16 --units 32,64 --per-group 4,8 --groups 1,2
     }
 }
+# The large shape in PyTorch, decoded by a worker, and the engine's drafter beside it.
+worker() {
+    local big=$WORK/big
+    part lawtest-worker 60 "$BIN/omnidraft" lawtest --drafter models/D --target torch:models/L --torch-device "$CUDA" \
+        --greedy "${LAWTEST[@]}" --verify exact,tli,slem,paper,prompt-lookup --drafter-device gpu
+    part checkpoint 90 "$BIN/omnidraft" bench checkpoint --shape $BIG --out "$big" --shard-mb 4000 || return
+    cp models/L/tokenizer*.json "$big"
+    for temperature in 0 1; do
+        part "round-worker-$BIG-T$temperature" 90 "$BIN/omnidraft" bench round --target "torch:$big" --torch-dtype bfloat16 \
+            --torch-device "$CUDA" --drafter-shape $SMALL --drafter-device gpu --temperature "$temperature" \
+            --rounds "$ROUNDS" --json
+    done
+    rm -r "$big"
+}
 torch() { part torch 60 python3 -u scripts/torch_decode_step.py "${TORCH[@]}"; }
 rest() {
     # The loop, learning included, on streams cut short.
@@ -263,7 +279,7 @@ rest() {
 }
 
 # In this order, or in that of PARTS, whose entries are `NAME` or `NAME:ARGUMENT`.
-for named in ${PARTS:-promises large:bf16 small answers rounds:bf16 large:int4 torch rounds:int4 rest}; do
+for named in ${PARTS:-promises large:bf16 small answers rounds:bf16 large:int4 torch worker rounds:int4 kernels:int4 kernels:bf16 rest}; do
     [ $works = 1 ] || [ "$named" = torch ] || continue
     printf '\n== %s (%s s)\n' "$named" "$(left)"
     # shellcheck disable=SC2086

@@ -229,6 +229,9 @@ class Model:
                 torch.empty(0, device=where)
             except Exception as error:
                 raise Refused("device", str(error).split("\n")[0], device_map=where)
+        # cuDNN plans its attention anew for every length of the cache, which takes longer than a forward.
+        if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+            torch.backends.cuda.enable_cudnn_sdp(False)
         keys = {"dtype": self.options["dtype"], "trust_remote_code": False}
         if revision:
             keys["revision"] = revision

@@ -9,7 +9,7 @@ use super::{Floats, apart, capped, cube_at};
 pub(crate) const UNITS: usize = BLOCK;
 
 /// Number of values of a block that a unit loads before it waits for the first of them.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 /// Number of blocks that are combined at a time, for the same reason.
 const BLOCKS_AT_ONCE: usize = 4;
 
@@ -30,9 +30,10 @@ impl Plan {
     /// Number of fours of a key that a unit loads together.
     const fn keys_at_once(&self) -> usize {
         let fours = self.padded / 4;
-        match (fours % 8, fours % 4) {
-            (0, _) => 8,
-            (_, 0) => 4,
+        match fours {
+            _ if fours.is_multiple_of(16) => 16,
+            _ if fours.is_multiple_of(8) => 8,
+            _ if fours.is_multiple_of(4) => 4,
             _ => 2,
         }
     }
