@@ -55,8 +55,9 @@ use lm::{KvType, WeightType};
 /// models do; the others stay plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compact {
-    /// Compact where reading weights from memory takes longest: from 24 MiB of weights on, with
-    /// AVX-512 or AMX. AVX2 computes so long that a shorter code only adds time.
+    /// Compact where reading weights from memory takes longest: from 24 MiB of weights on, f32 ones
+    /// with any vector instructions, bf16 ones with those for bf16. Without the latter, products of
+    /// bf16 weights take so long that a shorter code only adds time.
     #[default]
     Auto,
     /// Always.
