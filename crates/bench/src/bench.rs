@@ -134,8 +134,14 @@ enum KernelName {
     Auto,
     /// AVX-512 with AMX tiles for bf16 and bytes.
     Amx,
-    /// AVX-512 with bf16 and VNNI.
+    /// AVX-512 with VNNI and bf16.
     Avx512,
+    /// AVX-512 with VNNI, without bf16.
+    #[value(name = "avx512vnni")]
+    Avx512Vnni,
+    /// AVX2, FMA and AVX-VNNI.
+    #[value(name = "avxvnni")]
+    AvxVnni,
     /// AVX2 and FMA.
     Avx2,
     /// No explicit vector instructions.
@@ -148,6 +154,8 @@ impl From<KernelName> for KernelChoice {
             KernelName::Auto => Self::Auto,
             KernelName::Amx => Self::Amx,
             KernelName::Avx512 => Self::Avx512,
+            KernelName::Avx512Vnni => Self::Avx512Vnni,
+            KernelName::AvxVnni => Self::AvxVnni,
             KernelName::Avx2 => Self::Avx2,
             KernelName::Portable => Self::Portable,
         }
@@ -223,6 +231,9 @@ enum Shape {
     /// 12 layers of 1024, ffn 2816, 16 heads on 8, vocabulary 49152.
     #[value(name = "llama-242m")]
     Llama242m,
+    /// Qwen2.5-1.5B, whose shape is Qwen2.5-Coder-1.5B's.
+    #[value(name = "qwen2.5-1.5b")]
+    Qwen25With15b,
     /// TinyLlama-1.1B.
     #[value(name = "tinyllama-1.1b")]
     TinyLlama,

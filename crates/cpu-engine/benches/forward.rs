@@ -17,6 +17,8 @@ fn forwards(criterion: &mut Criterion) {
     let sets = [
         KernelChoice::Amx,
         KernelChoice::Avx512,
+        KernelChoice::Avx512Vnni,
+        KernelChoice::AvxVnni,
         KernelChoice::Avx2,
         KernelChoice::Portable,
     ];

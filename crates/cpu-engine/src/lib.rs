@@ -14,9 +14,10 @@
 //! expands them to the same words as it reads. So are f32 weights that were read from a bf16
 //! checkpoint.
 //!
-//! Instruction sets: AVX-512 with bf16 and VNNI (bf16 products summed in pairs, byte products in
-//! fours), AVX2 with FMA, and portable code. The first two give the same bits. There is no NEON
-//! because no such machine was available for tests.
+//! Instruction sets: AVX-512 with VNNI (byte products summed in fours) and, where the processor has
+//! it, bf16 (products summed in pairs) and AMX; AVX2 with FMA and, where the processor has it,
+//! AVX-VNNI; and portable code. All but the last give the same bits, except for bf16 weights by AMX.
+//! There is no NEON because no such machine was available for tests.
 //!
 //! [`CpuEngine`] states the guarantees. `unsafe` stays in the kernel files and the pool, and every
 //! kernel is checked against plain scalar code.
@@ -54,8 +55,9 @@ use lm::{KvType, WeightType};
 /// models do; the others stay plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Compact {
-    /// Compact where reading weights from memory takes longest: from 24 MiB of weights on, with
-    /// AVX-512 or AMX. AVX2 computes so long that a shorter code only adds time.
+    /// Compact where reading weights from memory takes longest: from 24 MiB of weights on, f32 ones
+    /// with any vector instructions, bf16 ones with those for bf16. Without the latter, products of
+    /// bf16 weights take so long that a shorter code only adds time.
     #[default]
     Auto,
     /// Always.
@@ -75,7 +77,13 @@ pub enum KernelChoice {
     Portable,
     /// AVX2 and FMA.
     Avx2,
-    /// AVX2 and FMA with AVX-512 F, BW, VL, BF16 and VNNI.
+    /// AVX2 and FMA with AVX-VNNI, which sums products of four bytes at once: Intel's processors
+    /// without AVX-512 since Alder Lake.
+    AvxVnni,
+    /// AVX2 and FMA with AVX-512 F, BW, VL and VNNI, without bf16: Cascade Lake, Ice Lake, Tiger
+    /// Lake.
+    Avx512Vnni,
+    /// AVX2 and FMA with AVX-512 F, BW, VL, VNNI and BF16.
     Avx512,
     /// The same with AMX tiles for products of bf16 numbers and of bytes: sixteen rows take about
     /// as long as one. bf16 products are summed in another order than by the other sets; products
@@ -96,6 +104,8 @@ impl std::fmt::Display for KernelChoice {
             Self::Auto => "auto",
             Self::Portable => "portable",
             Self::Avx2 => "avx2",
+            Self::AvxVnni => "avxvnni",
+            Self::Avx512Vnni => "avx512vnni",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
         })

@@ -215,8 +215,12 @@ impl Weights {
             Compact::On => true,
             Compact::Off => false,
             Compact::Auto => {
-                matches!(kernels.choice(), KernelChoice::Avx512 | KernelChoice::Amx)
-                    && Shapes::of(config).room(weights, false) >= COMPACT_FROM
+                let pays = match kernels.choice() {
+                    KernelChoice::Portable => false,
+                    KernelChoice::Avx512 | KernelChoice::Amx => true,
+                    _ => weights == WeightType::F32,
+                };
+                pays && Shapes::of(config).room(weights, false) >= COMPACT_FROM
             }
         }
     }

@@ -206,10 +206,20 @@ fn compact_weights_are_chosen_by_size() {
             [&wide, &narrow, &inexact].map(CpuEngine::weight_bytes_per_forward);
         assert!((0.375..0.40).contains(&(wide as f64 / narrow as f64)));
         assert_eq!(inexact, narrow);
-        let [auto, on, off] = [Compact::Auto, Compact::On, Compact::Off]
+        for kernels in kernel_sets() {
+            for weights in [WeightType::F32, WeightType::Bf16] {
+                let options = in_format((weights, Compact::Auto), kernels, 1);
+                let auto = CpuEngine::new(&exact, options).unwrap();
+                let pays = match kernels {
+                    KernelChoice::Portable => false,
+                    KernelChoice::Avx512 | KernelChoice::Amx => true,
+                    _ => weights == WeightType::F32,
+                };
+                assert_eq!(auto.compact(), large && pays, "{kernels} {weights}");
+            }
+        }
+        let [on, off] = [Compact::On, Compact::Off]
             .map(|compact| engine(WeightType::Bf16, &checkpoint, compact));
-        let wide_set = matches!(auto.kernels(), KernelChoice::Avx512 | KernelChoice::Amx);
-        assert_eq!(auto.compact(), large && wide_set);
         assert!(on.compact() && !off.compact());
         let [on, off] = [on, off].map(|engine| {
             let rest = engine.memory().weights - engine.weight_bytes_per_forward();

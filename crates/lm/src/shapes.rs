@@ -4,10 +4,11 @@ use crate::{LmConfig, LmError};
 
 /// Name; numbers of layers, hidden size, inner size, heads, heads of keys and values, vocabulary,
 /// positions.
-const SHAPES: [(&str, [usize; 7]); 5] = [
+const SHAPES: [(&str, [usize; 7]); 6] = [
     ("llama-68m", [2, 768, 3072, 12, 12, 32000, 2048]),
     ("llama-242m", [12, 1024, 2816, 16, 8, 49152, 2048]),
     ("tinyllama-1.1b", [22, 2048, 5632, 32, 4, 32000, 2048]),
+    ("qwen2.5-1.5b", [28, 1536, 8960, 12, 2, 151_936, 32768]),
     ("llama-2-7b", [32, 4096, 11008, 32, 32, 32000, 4096]),
     ("llama-3-8b", [32, 4096, 14336, 32, 8, 128_256, 8192]),
 ];

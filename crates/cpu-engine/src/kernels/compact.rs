@@ -246,6 +246,9 @@ fn book(rows: &[PairRow]) -> Book {
 pub(crate) trait Inputs<const N: usize>: Copy {
     type Value: Copy + Default;
 
+    /// [`Kernel::NARROW`](super::simd::Kernel::NARROW) of a product.
+    const NARROW: bool;
+
     /// Number of rows.
     fn count(&self) -> usize;
 
@@ -293,6 +296,8 @@ pub(crate) struct Rounded<'a> {
 impl Inputs<ROWS> for Rounded<'_> {
     type Value = i32;
 
+    const NARROW: bool = true;
+
     #[inline(always)]
     fn count(&self) -> usize {
         self.count
@@ -333,6 +338,8 @@ pub(crate) struct Exact<'a>(pub(crate) Rows<'a>);
 
 impl Inputs<INPUTS> for Exact<'_> {
     type Value = f32;
+
+    const NARROW: bool = false;
 
     #[inline(always)]
     fn count(&self) -> usize {
@@ -431,6 +438,7 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
     // Measured on a Zen 4: the chains of one row in one panel take longer than reading three
     // quarters of the bytes does, and the processor prefetches two long streams well by itself.
     const STREAM_ROWS: usize = 1;
+    const NARROW: bool = X::NARROW;
 
     #[inline(always)]
     fn rows(&self) -> usize {

@@ -41,6 +41,8 @@ pub(crate) struct Projection<'a, 'o, T> {
 impl<T: Operands> Kernel for Projection<'_, '_, T> {
     type Output = ();
 
+    const NARROW: bool = T::NARROW;
+
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self {
@@ -113,6 +115,8 @@ pub(crate) struct GatedProjection<'a, 'o, T> {
 
 impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
     type Output = ();
+
+    const NARROW: bool = T::NARROW;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {

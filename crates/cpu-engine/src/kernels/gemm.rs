@@ -75,6 +75,9 @@ pub(crate) trait Operands: Copy {
     // to 1.5 times as fast: results/LOG.md, 2026-11-21.
     const STREAM_ROWS: usize = 3;
 
+    /// [`Kernel::NARROW`] of a product.
+    const NARROW: bool;
+
     /// Number of activation rows.
     fn rows(&self) -> usize;
 
@@ -140,6 +143,7 @@ pub(crate) struct Chains<'a, R> {
 
 impl<R: PanelRow> Operands for Chains<'_, R> {
     const STREAM_ROWS: usize = 5;
+    const NARROW: bool = false;
 
     #[inline(always)]
     fn rows(&self) -> usize {
@@ -216,6 +220,8 @@ pub(crate) struct Gemm<'a, 'o, T> {
 
 impl<T: Operands> Kernel for Gemm<'_, '_, T> {
     type Output = ();
+
+    const NARROW: bool = T::NARROW;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {

@@ -42,6 +42,10 @@ enum Set {
     #[cfg(target_arch = "x86_64")]
     Avx2(x86::Avx2),
     #[cfg(target_arch = "x86_64")]
+    AvxVnni(x86::AvxVnni),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(x86::Avx512Vnni),
+    #[cfg(target_arch = "x86_64")]
     Avx512(x86::Avx512),
 }
 
@@ -49,6 +53,8 @@ enum Set {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Available {
     pub(crate) avx2: Option<Kernels>,
+    pub(crate) avx_vnni: Option<Kernels>,
+    pub(crate) avx512_vnni: Option<Kernels>,
     pub(crate) avx512: Option<Kernels>,
     pub(crate) amx: Option<Kernels>,
 }
@@ -59,6 +65,10 @@ impl Available {
         #[cfg(target_arch = "x86_64")]
         return Self {
             avx2: x86::Avx2::detect().map(Set::Avx2).map(Kernels::of),
+            avx_vnni: x86::AvxVnni::detect().map(Set::AvxVnni).map(Kernels::of),
+            avx512_vnni: x86::Avx512Vnni::detect()
+                .map(Set::Avx512Vnni)
+                .map(Kernels::of),
             avx512: x86::Avx512::detect().map(Set::Avx512).map(Kernels::of),
             amx: x86::Avx512::with_tiles().map(Set::Avx512).map(Kernels::of),
         };
@@ -101,10 +111,14 @@ impl Kernels {
             KernelChoice::Auto => sets
                 .amx
                 .or(sets.avx512)
+                .or(sets.avx512_vnni)
+                .or(sets.avx_vnni)
                 .or(sets.avx2)
                 .or(Some(Self::portable())),
             KernelChoice::Portable => Some(Self::portable()),
             KernelChoice::Avx2 => sets.avx2,
+            KernelChoice::AvxVnni => sets.avx_vnni,
+            KernelChoice::Avx512Vnni => sets.avx512_vnni,
             KernelChoice::Avx512 => sets.avx512,
             KernelChoice::Amx => sets.amx,
         };
@@ -126,7 +140,15 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(simd) => simd.walking(self.walk).run(kernel),
             #[cfg(target_arch = "x86_64")]
-            Set::Avx512(simd) => simd.walking(self.walk).run(kernel),
+            Set::AvxVnni(simd) if K::NARROW => simd.walking(self.walk).run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::AvxVnni(simd) => simd.plain().walking(self.walk).run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512Vnni(simd) => simd.walking(self.walk).run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(simd) if K::NARROW => simd.walking(self.walk).run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(simd) => simd.plain().walking(self.walk).run(kernel),
         }
     }
 }
@@ -137,6 +159,10 @@ impl Set {
             Self::Portable => KernelChoice::Portable,
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(_) => KernelChoice::Avx2,
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni(_) => KernelChoice::AvxVnni,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni(_) => KernelChoice::Avx512Vnni,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(simd) if simd.has_tiles() => KernelChoice::Amx,
             #[cfg(target_arch = "x86_64")]

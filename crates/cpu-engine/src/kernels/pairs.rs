@@ -116,6 +116,7 @@ pub(crate) struct PairChains<'a> {
 
 impl Operands for PairChains<'_> {
     const STREAM_ROWS: usize = 5;
+    const NARROW: bool = true;
 
     #[inline(always)]
     fn rows(&self) -> usize {

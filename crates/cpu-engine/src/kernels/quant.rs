@@ -505,6 +505,8 @@ pub(crate) struct Quantize<'a, R> {
 impl<R: IntRow> Kernel for Quantize<'_, R> {
     type Output = ();
 
+    const NARROW: bool = true;
+
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for row in 0..self.x.count {
@@ -581,6 +583,8 @@ pub(crate) struct IntGroups<'a, R> {
 impl<R: Copy> Copy for IntGroups<'_, R> {}
 
 impl<R: IntRow> Operands for IntGroups<'_, R> {
+    const NARROW: bool = true;
+
     #[inline(always)]
     fn rows(&self) -> usize {
         self.x.count

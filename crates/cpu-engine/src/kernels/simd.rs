@@ -152,6 +152,10 @@ pub(crate) trait Kernel {
     /// Result of the computation.
     type Output;
 
+    /// True if it multiplies bytes or pairs of bf16 numbers. Sets that differ in how they do that
+    /// share the code of all other kernels, which takes long to compile.
+    const NARROW: bool = false;
+
     /// Runs the computation. Implementations are `#[inline(always)]`, so that the body is compiled
     /// with the instruction set of the caller.
     fn run<S: Simd>(self, simd: S) -> Self::Output;

@@ -27,6 +27,8 @@ fn sets() -> Vec<Kernels> {
     let sets = [
         KernelChoice::Portable,
         KernelChoice::Avx2,
+        KernelChoice::AvxVnni,
+        KernelChoice::Avx512Vnni,
         KernelChoice::Avx512,
         KernelChoice::Amx,
     ];
@@ -46,15 +48,19 @@ fn sets() -> Vec<Kernels> {
 fn masked_instruction_sets_are_not_used() {
     let all = Available::detect();
     let select = |choice, sets| Kernels::select_among(choice, sets).map(Kernels::choice);
-    let combinations = (0..8).map(|mask| Available {
+    let combinations = (0..32).map(|mask| Available {
         avx2: all.avx2.filter(|_| mask & 1 != 0),
-        avx512: all.avx512.filter(|_| mask & 2 != 0),
-        amx: all.amx.filter(|_| mask & 4 != 0),
+        avx_vnni: all.avx_vnni.filter(|_| mask & 2 != 0),
+        avx512_vnni: all.avx512_vnni.filter(|_| mask & 4 != 0),
+        avx512: all.avx512.filter(|_| mask & 8 != 0),
+        amx: all.amx.filter(|_| mask & 16 != 0),
     });
     for sets in combinations {
         let there = [
             (KernelChoice::Amx, sets.amx.is_some()),
             (KernelChoice::Avx512, sets.avx512.is_some()),
+            (KernelChoice::Avx512Vnni, sets.avx512_vnni.is_some()),
+            (KernelChoice::AvxVnni, sets.avx_vnni.is_some()),
             (KernelChoice::Avx2, sets.avx2.is_some()),
             (KernelChoice::Portable, true),
         ];

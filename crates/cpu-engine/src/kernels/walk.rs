@@ -53,8 +53,10 @@ impl Walk {
     /// The walk that was best on the processors on which these kernels were written.
     pub(crate) fn usual(kernels: KernelChoice) -> Self {
         let (streams, reach) = match kernels {
-            KernelChoice::Avx512 | KernelChoice::Amx => (2, Reach::Lines),
-            KernelChoice::Avx2 => (4, Reach::Pages),
+            KernelChoice::Avx512Vnni | KernelChoice::Avx512 | KernelChoice::Amx => {
+                (2, Reach::Lines)
+            }
+            KernelChoice::Avx2 | KernelChoice::AvxVnni => (4, Reach::Pages),
             _ => (4, Reach::Nothing),
         };
         Self {
@@ -141,6 +143,8 @@ mod tests {
         for kernels in [
             KernelChoice::Portable,
             KernelChoice::Avx2,
+            KernelChoice::AvxVnni,
+            KernelChoice::Avx512Vnni,
             KernelChoice::Avx512,
             KernelChoice::Amx,
         ] {

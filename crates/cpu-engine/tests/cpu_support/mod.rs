@@ -123,6 +123,8 @@ pub fn kernel_sets() -> Vec<KernelChoice> {
     [
         KernelChoice::Portable,
         KernelChoice::Avx2,
+        KernelChoice::AvxVnni,
+        KernelChoice::Avx512Vnni,
         KernelChoice::Avx512,
         KernelChoice::Amx,
     ]

@@ -12,7 +12,7 @@ use std::arch::x86_64::__cpuid_count;
 use std::marker::PhantomData;
 use std::ptr;
 
-use super::Avx512;
+use super::{Avx512, X86};
 use crate::kernels::simd::PANEL;
 
 /// Number of rows of a tile.
@@ -55,8 +55,9 @@ impl Tiles {
 
     /// The token for vector instructions that [`Self::vectors`] made.
     #[inline(always)]
-    pub(super) fn of(simd: Avx512) -> Option<Self> {
-        simd.tiles.then_some(Self(simd))
+    pub(super) fn of<const BF16: bool>(simd: X86<true, BF16>) -> Option<Self> {
+        let X86 { walk, tiles } = simd;
+        (BF16 && tiles).then_some(Self(X86 { walk, tiles }))
     }
 
     /// The vector instructions.

@@ -1,22 +1,24 @@
-//! Panels in two registers of 256 bits.
+//! Panels in two registers of 256 bits, for AVX2 and for AVX-VNNI.
 
 use std::arch::x86_64::*;
 
-use super::Avx2;
+use super::X86;
 use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{LANES, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
-/// Signed bytes: their magnitudes, and the bytes themselves for their signs.
+/// Signed bytes, ready to multiply.
 #[derive(Clone, Copy)]
 pub(crate) struct SignedBytes {
-    magnitudes: [__m256i; 2],
-    bytes: [__m256i; 2],
+    /// Their magnitudes; with VNNI, their distances from -128.
+    unsigned: [__m256i; 2],
+    /// The bytes themselves for their signs, which VNNI does not need.
+    signs: [__m256i; 2],
 }
 
 /// Both halves of `bytes`.
 #[inline(always)]
-fn load_bytes<T>(_: Avx2, bytes: &[T; 4 * PANEL]) -> [__m256i; 2] {
+fn load_bytes<T, const VNNI: bool>(_: X86<false, VNNI>, bytes: &[T; 4 * PANEL]) -> [__m256i; 2] {
     const { assert!(size_of::<T>() == 1) }
     let start = bytes.as_ptr().cast::<__m256i>();
     // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.
@@ -25,14 +27,14 @@ fn load_bytes<T>(_: Avx2, bytes: &[T; 4 * PANEL]) -> [__m256i; 2] {
 
 /// Sums of neighbouring 16-bit numbers.
 #[inline(always)]
-fn sum_neighbours(_: Avx2, v: __m256i) -> __m256i {
+fn sum_neighbours<const VNNI: bool>(_: X86<false, VNNI>, v: __m256i) -> __m256i {
     // SAFETY: the token proves AVX2.
     unsafe { _mm256_madd_epi16(v, _mm256_set1_epi16(1)) }
 }
 
 // In every method below the instruction is available because the token exists only where `detect`
 // saw AVX2 and FMA; loads and stores go through references to as many bytes.
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for X86<false, VNNI> {
     type P = [__m256; 2];
     type Words = [__m256i; 2];
     type Book = __m256i;
@@ -44,7 +46,8 @@ impl Simd for Avx2 {
     type NibbleSums = [__m256i; 2];
 
     const TILE: usize = 6;
-    const SIGNED_OFFSET: i32 = 0;
+    // VNNI multiplies unsigned with signed bytes, so weights are counted from -128.
+    const SIGNED_OFFSET: i32 = if VNNI { 128 } else { 0 };
 
     #[inline(always)]
     fn walk(self) -> Walk {
@@ -197,10 +200,17 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn signed(self, bytes: &[i8; 4 * PANEL]) -> SignedBytes {
-        let bytes = load_bytes(self, bytes);
-        // SAFETY: the token proves AVX2.
-        let magnitudes = unsafe { [_mm256_abs_epi8(bytes[0]), _mm256_abs_epi8(bytes[1])] };
-        SignedBytes { magnitudes, bytes }
+        let signs = load_bytes(self, bytes);
+        let unsigned = signs.map(|bytes| {
+            // SAFETY: the token proves AVX2.
+            unsafe {
+                match VNNI {
+                    true => _mm256_xor_si256(bytes, _mm256_set1_epi8(-128)),
+                    false => _mm256_abs_epi8(bytes),
+                }
+            }
+        });
+        SignedBytes { unsigned, signs }
     }
 
     #[inline(always)]
@@ -213,11 +223,16 @@ impl Simd for Avx2 {
     fn add_signed(self, sum: Self::SignedSums, w: SignedBytes, word: i32) -> Self::SignedSums {
         let mut out = sum;
         for (i, out) in out.iter_mut().enumerate() {
-            // SAFETY: the token proves AVX2.
+            // SAFETY: the token proves AVX2, and AVX-VNNI if `VNNI`.
             unsafe {
-                let x = _mm256_sign_epi8(_mm256_set1_epi32(word), w.bytes[i]);
+                let x = _mm256_set1_epi32(word);
+                if VNNI {
+                    *out = _mm256_dpbusd_avx_epi32(*out, w.unsigned[i], x);
+                    continue;
+                }
+                let x = _mm256_sign_epi8(x, w.signs[i]);
                 // Two products of at most 127 * 127 fit in 16 bits.
-                let pairs = _mm256_maddubs_epi16(w.magnitudes[i], x);
+                let pairs = _mm256_maddubs_epi16(w.unsigned[i], x);
                 *out = _mm256_add_epi32(*out, sum_neighbours(self, pairs));
             }
         }
@@ -254,13 +269,20 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn start_nibbles(self, _correction: i32) -> Self::NibbleSums {
-        // SAFETY: the token proves AVX2.
-        unsafe { [_mm256_setzero_si256(); 2] }
+    fn start_nibbles(self, correction: i32) -> Self::NibbleSums {
+        // Sums of 16 bits have no room for the correction.
+        self.start_signed(if VNNI { correction } else { 0 })
     }
 
     #[inline(always)]
     fn add_nibbles(self, sum: Self::NibbleSums, w: Self::Nibbles, word: i32) -> Self::NibbleSums {
+        if VNNI {
+            let w = SignedBytes {
+                unsigned: w,
+                signs: w,
+            };
+            return self.add_signed(sum, w, word);
+        }
         // SAFETY: the token proves AVX2.
         unsafe {
             let x = _mm256_set1_epi32(word);
@@ -273,6 +295,9 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn nibbles_to_f32(self, sums: Self::NibbleSums, correction: i32) -> Self::P {
+        if VNNI {
+            return self.signed_to_f32(sums);
+        }
         let (low, high) = (sum_neighbours(self, sums[0]), sum_neighbours(self, sums[1]));
         // SAFETY: the token proves AVX2.
         unsafe {

@@ -1,22 +1,31 @@
-//! Panels in one register of 512 bits.
+//! Panels in one register of 512 bits, with and without instructions for bf16.
 
 use std::arch::x86_64::*;
 
-use super::Avx512;
+use super::X86;
 use super::amx::Tiles;
 use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{PANEL, Simd};
 use crate::kernels::walk::Walk;
 
+/// Pairs of bf16 numbers, ready to multiply.
+#[derive(Clone, Copy)]
+pub(crate) struct WidePairs {
+    /// Both numbers, if there are instructions for bf16.
+    both: __m512i,
+    /// The first and the second in f32, if there are none.
+    each: [__m512; 2],
+}
+
 /// The sixty-four bytes of `bytes`.
 #[inline(always)]
-fn load_bytes<T>(_: Avx512, bytes: &[T; 4 * PANEL]) -> __m512i {
+fn load_bytes<T, const BF16: bool>(_: X86<true, BF16>, bytes: &[T; 4 * PANEL]) -> __m512i {
     const { assert!(size_of::<T>() == 1) }
     // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
 }
 
-impl Avx512 {
+impl<const BF16: bool> X86<true, BF16> {
     /// Stores words to memory.
     #[inline(always)]
     pub(crate) fn store_words(self, words: __m512i, to: &mut [u32; PANEL]) {
@@ -26,12 +35,12 @@ impl Avx512 {
 }
 
 // In every method below the instruction is available because the token exists only where `detect`
-// saw AVX-512 F, BW, VL, BF16 and VNNI; loads and stores go through references to as many bytes.
-impl Simd for Avx512 {
+// saw AVX-512 F, BW, VL and VNNI; loads and stores go through references to as many bytes.
+impl<const BF16: bool> Simd for X86<true, BF16> {
     type P = __m512;
     type Words = __m512i;
     type Book = __m512i;
-    type Pairs = __m512bh;
+    type Pairs = WidePairs;
     type Signed = __m512i;
     type SignedSums = __m512i;
     type Nibbles = __m512i;
@@ -154,17 +163,25 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn pairs(self, words: __m512i) -> __m512bh {
-        // SAFETY: vectors of the same size, and any bits are bf16 numbers.
-        unsafe { std::mem::transmute(words) }
+    fn pairs(self, words: __m512i) -> WidePairs {
+        WidePairs {
+            both: words,
+            each: [self.widen(words, 0), self.widen(words, 1)],
+        }
     }
 
     #[inline(always)]
-    fn add_pairs(self, sum: __m512, w: __m512bh, word: u32) -> __m512 {
+    fn add_pairs(self, sum: __m512, w: WidePairs, word: u32) -> __m512 {
+        // SAFETY: the token proves AVX-512.
+        let x = unsafe { _mm512_set1_epi32(word as i32) };
+        if !BF16 {
+            let first = self.mul_add_panel(self.widen(x, 0), w.each[0], sum);
+            return self.mul_add_panel(self.widen(x, 1), w.each[1], first);
+        }
         // The instruction takes the high halves first.
         // SAFETY: the token proves AVX-512 with bf16; any bits are bf16 numbers.
         unsafe {
-            let x = std::mem::transmute::<__m512i, __m512bh>(_mm512_set1_epi32(word as i32));
+            let [w, x] = std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([w.both, x]);
             _mm512_dpbf16_ps(sum, w, x)
         }
     }
