@@ -122,7 +122,9 @@ impl TorchArgs {
         ];
         let set = set.into_iter().find(|(_, set)| *set);
         if let Some((flag, _)) = set
-            && !targets.into_iter().any(|target| torch_model(target).is_some())
+            && !targets
+                .into_iter()
+                .any(|target| torch_model(target).is_some())
         {
             bail!(
                 "{flag} goes with a target that a worker of PyTorch decodes\nhint: {TORCH_PREFIX}DIR names one"
@@ -132,9 +134,9 @@ impl TorchArgs {
         Ok(TorchSettings {
             dtype: self.torch_dtype.unwrap_or_default(),
             device: self.torch_device.clone().unwrap_or(usual.device),
-            timeout: self.torch_timeout.map_or(usual.timeout, |seconds| {
-                Duration::from_secs(seconds.max(1))
-            }),
+            timeout: self
+                .torch_timeout
+                .map_or(usual.timeout, |seconds| Duration::from_secs(seconds.max(1))),
             ..usual
         })
     }

@@ -237,7 +237,14 @@ pub(crate) fn configured_ends(folder: &Path) -> Result<Vec<u32>> {
         return Ok(Vec::new());
     };
     let inner = &keys["text_config"]["eos_token_id"];
-    ends(&path, if inner.is_null() { &keys["eos_token_id"] } else { inner })
+    ends(
+        &path,
+        if inner.is_null() {
+            &keys["eos_token_id"]
+        } else {
+            inner
+        },
+    )
 }
 
 /// The JSON object in a file; `None` if there is no such file.

@@ -32,8 +32,9 @@ pub struct TorchSettings {
     pub device: String,
     /// Maximum duration of a call.
     pub timeout: Duration,
-    /// Least duration of a forward, for measurements: the worker waits for its end.
-    pub least_step: Duration,
+    /// For measurements: the worker counts the seconds of forwards, each of which lasts at least so
+    /// long.
+    pub clock: Option<Duration>,
 }
 
 impl TorchSettings {
@@ -49,7 +50,7 @@ impl Default for TorchSettings {
             dtype: Dtype::default(),
             device: Self::DEVICE.to_owned(),
             timeout: Self::TIMEOUT,
-            least_step: Duration::ZERO,
+            clock: None,
         }
     }
 }
@@ -123,7 +124,7 @@ impl TargetFolder {
             device_map: settings.device.clone(),
             max_len: None,
             timeout: settings.timeout,
-            least_step: settings.least_step,
+            clock: settings.clock,
         })
         .with_context(|| format!("{TORCH_PREFIX}{}", model.display()))?;
         let facts = torch.facts();

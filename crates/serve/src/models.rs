@@ -5,7 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lm::StoredCheckpoint;
 use models::{
-    Message, ModelFolder, ModelText, TORCH_PREFIX, TargetFolder, TemplateRequest, TorchSettings, align, torch_model,
+    Message, ModelFolder, ModelText, TORCH_PREFIX, TargetFolder, TemplateRequest, TorchSettings,
+    align, torch_model,
 };
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
@@ -298,7 +299,10 @@ impl Models {
 /// Name of a model for requests: the last part of the path of its folder.
 pub fn name_of(path: &std::path::Path) -> Result<String> {
     let text = path.to_string_lossy();
-    let text = text.trim_start_matches(TORCH_PREFIX).trim_start_matches("hf:").trim_end_matches('/');
+    let text = text
+        .trim_start_matches(TORCH_PREFIX)
+        .trim_start_matches("hf:")
+        .trim_end_matches('/');
     let text = text.split('@').next().unwrap_or_default();
     let last = text.rsplit('/').next().unwrap_or_default();
     if last.is_empty() || last == "." || last == ".." {

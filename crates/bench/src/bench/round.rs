@@ -225,7 +225,7 @@ impl RoundArgs {
             bail!("--target {}: must be {TORCH_PREFIX}DIR", target.display());
         };
         let settings = TorchSettings {
-            least_step: self.least_step(),
+            clock: Some(self.least_step()),
             ..self.torch.settings([&**target])?
         };
         TargetFolder::torch(&model, &settings).map(Some)
@@ -407,7 +407,10 @@ impl Report {
             ("commit", self.commit_ms),
         ];
         let local = self.bridge_ms == 0.0;
-        for (part, ms) in parts.into_iter().filter(|(part, _)| !(local && *part == BRIDGE)) {
+        for (part, ms) in parts
+            .into_iter()
+            .filter(|(part, _)| !(local && *part == BRIDGE))
+        {
             text += &format!("  {part:<17} {ms:>9.4} ms\n");
         }
         if self.fetched_bytes_per_round > 0.0 {

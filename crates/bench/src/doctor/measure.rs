@@ -1,7 +1,7 @@
 //! Measurement of answers: plain, with drafts of several lengths, and with prompt lookup.
 
 use anyhow::Result;
-use models::{Engine, ModelFolder, TargetFolder, Talk, align};
+use models::{Engine, ModelFolder, Talk, TargetFolder, align};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{

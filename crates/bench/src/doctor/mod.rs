@@ -229,11 +229,7 @@ impl DoctorArgs {
         Ok(settings.on(self.devices.target()?))
     }
 
-    fn steps(
-        &self,
-        drafter: &ModelFolder<DraftId>,
-        target: &TargetFolder,
-    ) -> Result<StepTimes> {
+    fn steps(&self, drafter: &ModelFolder<DraftId>, target: &TargetFolder) -> Result<StepTimes> {
         // Half of a short context leaves room for the measured steps.
         let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
         let mut small = Stepper::new(drafter, self.drafts()?, context(drafter.config()))?;

@@ -230,7 +230,11 @@ impl LawtestArgs {
 impl Models {
     /// The gap of the two best logits that rounding may close: none in an engine of this program.
     fn tie(&self) -> f32 {
-        match self.target.worker().map(|torch| torch.facts().dtype.as_str()) {
+        match self
+            .target
+            .worker()
+            .map(|torch| torch.facts().dtype.as_str())
+        {
             None => 0.0,
             Some("float32") => 1e-3,
             Some("float16") => 0.05,

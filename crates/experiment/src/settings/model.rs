@@ -365,7 +365,9 @@ impl ModelTable {
             return Err("`torch` is a target by itself; take away `path`, `trace` and `tokenizer`");
         }
         if self.cost.is_some() || self.latency.is_some() {
-            return Err("`cost` and `latency` are for recorded targets; a worker takes its own time");
+            return Err(
+                "`cost` and `latency` are for recorded targets; a worker takes its own time",
+            );
         }
         if self.device.is_some() {
             return Err("`device` is for this program's own engine; a worker has `device_map`");
@@ -455,7 +457,10 @@ mod tests {
             ("{ path = \"p\", device_map = \"cpu\" }", "go with `torch`"),
             ("{ torch = \"p\", path = \"p\" }", "by itself"),
             ("{ torch = \"p\", device = \"gpu\" }", "`device_map`"),
-            ("{ torch = \"p\", weights = \"int4\" }", "unknown field `weights`"),
+            (
+                "{ torch = \"p\", weights = \"int4\" }",
+                "unknown field `weights`",
+            ),
             ("{ torch = \"p\", pad_layers = 1 }", "padded"),
             ("{ torch = \"p\", device_map = \"cuda:x\" }", "cuda:N"),
             ("{ torch = \"p\", dtype = \"int4\" }", "bfloat16"),

@@ -11,7 +11,8 @@ use experiment::DecodeConfig;
 use hub::local_folder;
 use lm::{EngineSettings, KvType, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
 use models::{
-    ChatTemplate, DRAFT_ROOM, Generation, TorchNeeds, check_model, ends, engine_options, torch_model,
+    ChatTemplate, DRAFT_ROOM, Generation, TorchNeeds, check_model, ends, engine_options,
+    torch_model,
 };
 use serde::Serialize;
 use torch_engine::Dtype;
@@ -154,8 +155,7 @@ impl CheckArgs {
             available_bytes: available(),
         };
         let all = |kind: usize| {
-            let bytes = own(&models)
-                .map(|model| model.memory[kind].total_bytes as u64);
+            let bytes = own(&models).map(|model| model.memory[kind].total_bytes as u64);
             bytes.sum::<u64>()
         };
         let fits: Vec<_> = (0..WeightType::ALL.len())
@@ -349,7 +349,10 @@ impl TorchModel {
         writeln!(text, "{}\n  {needs}", self.path.display())?;
         if let (Some(context), Some(bytes)) = (self.context, self.kv_bytes) {
             let bytes = size(bytes);
-            writeln!(text, "  a context of {context} tokens: KV cache at 16 bits {bytes}")?;
+            writeln!(
+                text,
+                "  a context of {context} tokens: KV cache at 16 bits {bytes}"
+            )?;
         }
         Ok(())
     }
@@ -358,7 +361,10 @@ impl TorchModel {
 /// What a worker of PyTorch needs for a model: `LlamaForCausalLM, 0.3M parameters: 1.2 MB in
 /// float32, 0.6 MB in float16, 0.6 MB in bfloat16 (auto is float32)`.
 pub(super) fn torch_needs(needs: &TorchNeeds) -> String {
-    let mut text = needs.architecture.clone().unwrap_or_else(|| "a model".to_owned());
+    let mut text = needs
+        .architecture
+        .clone()
+        .unwrap_or_else(|| "a model".to_owned());
     let sizes: Vec<String> = [Dtype::F32, Dtype::F16, Dtype::Bf16]
         .into_iter()
         .filter_map(|dtype| Some(format!("{} in {dtype}", size(needs.weights(dtype)?))))

@@ -171,7 +171,9 @@ impl ServiceArgs {
         let targets = self.targets.iter().map(|text| named(text));
         let targets: Vec<(String, PathBuf)> = targets.collect::<Result<_>>()?;
         Ok(Options {
-            torch: self.torch.settings(targets.iter().map(|(_, path)| &**path))?,
+            torch: self
+                .torch
+                .settings(targets.iter().map(|(_, path)| &**path))?,
             targets,
             drafter: self.drafter.clone(),
             engine,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use cpu_engine::MemoryUse;
 use experiment::{Job, ModelConfig, Plan, TorchConfig};
-use hub::{is_model_name, local_copy};
+use hub::{is_model_name, local_copy, offer};
 use lm::{EngineSettings, StoredCheckpoint};
 use models::{
     ChatTemplate, DRAFT_ROOM, FolderError, TORCH_PREFIX, TorchNeeds, check_folder, engine_options,
@@ -169,7 +169,8 @@ impl Models {
                         }
                         None => {
                             absent.push(model.path.display().to_string());
-                            format!("{shown}: not here")
+                            let offered = model.torch.as_ref().map(|_| offered(&model.path));
+                            format!("{shown}: not here{}", offered.unwrap_or_default())
                         }
                     },
                 };
@@ -207,12 +208,37 @@ impl Models {
     }
 }
 
+/// What the hub says of a model that is not here; nothing if it does not answer.
+fn offered(path: &Path) -> String {
+    let Ok(Some(offer)) = offer(path) else {
+        return String::new();
+    };
+    let bytes = offer
+        .bytes
+        .map(|bytes| format!(", a download of {}", size(bytes)));
+    let memory = offer.parameters.map(|count| {
+        let (full, half) = (size(4 * count), size(2 * count));
+        let millions = count as f64 / 1e6;
+        format!(", {millions:.0}M parameters: {full} in 32 bits, {half} in 16")
+    });
+    let gated = match offer.gated {
+        true => ", gated",
+        false => ", not gated",
+    };
+    [bytes.as_deref(), memory.as_deref(), Some(gated)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 /// Parameters of a model and the memory for decoding with it, in the job's weight format.
 fn takes(job: &Job, model: &ModelConfig, folder: &Path) -> Result<String> {
     if let Some(torch) = &model.torch {
         let needs = torch_needs(&TorchNeeds::of(folder)?);
         let TorchConfig { dtype, device_map } = torch;
-        return Ok(format!("{needs}; a worker of PyTorch, dtype {dtype}, device {device_map}"));
+        return Ok(format!(
+            "{needs}; a worker of PyTorch, dtype {dtype}, device {device_map}"
+        ));
     }
     let decode = job.config.decode();
     let config = StoredCheckpoint::read_config(folder)?;
