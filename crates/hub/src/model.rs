@@ -140,7 +140,7 @@ pub struct Offer {
     pub parameters: Option<u64>,
 }
 
-/// What the hub says of the model that `hf:owner/name` names. Nothing is downloaded. `None` if the
+/// Size and access, by the hub, of the model that `hf:owner/name` names. Nothing is downloaded. `None` if the
 /// path names no model of the hub.
 ///
 /// # Errors
@@ -208,7 +208,7 @@ impl Hub {
         Ok(snapshot.folder())
     }
 
-    /// What the hub says of a model.
+    /// Size and access of a model, by the hub.
     ///
     /// # Errors
     /// The hub does not answer, or not in its form.

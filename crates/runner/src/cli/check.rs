@@ -358,7 +358,7 @@ impl TorchModel {
     }
 }
 
-/// What a worker of PyTorch needs for a model: `LlamaForCausalLM, 0.3M parameters: 1.2 MB in
+/// The needs of a worker of PyTorch for a model: `LlamaForCausalLM, 0.3M parameters: 1.2 MB in
 /// float32, 0.6 MB in float16, 0.6 MB in bfloat16 (auto is float32)`.
 pub(super) fn torch_needs(needs: &TorchNeeds) -> String {
     let mut text = needs

@@ -13,7 +13,7 @@ use spec_decode::{
     PromptLookup, Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode,
     decode_plain,
 };
-use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
+use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use bench::args::{DeviceArgs, TorchArgs, flag, parse_verify, print, write_out};
 use experiment::DecodeConfig;

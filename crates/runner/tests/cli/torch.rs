@@ -137,13 +137,13 @@ fn an_experiment_with_a_worker_keeps_what_decoded_it() {
     let worker = &manifest["torch"]["target"];
     assert_eq!(worker["dtype"], "float32", "{worker:#}");
     assert!(worker["torch"].is_string() && worker["transformers"].is_string());
-    let page = std::fs::read_to_string(folder.path().join("out/README.md")).unwrap();
+    let page = std::fs::read_to_string(folder.path().join("out/report/report.md")).unwrap();
     assert!(page.contains("was decoded by a worker"), "{page}");
     // Another number format is another job.
     let other = config.replace("float32", "bfloat16");
     refused(
         &mut with_toy(run_with(&other, &[], folder.path())),
-        &["models.targets.target", "bfloat16"],
+        &["models.targets.target.dtype was", "bfloat16"],
     );
 }
 
