@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Records a target's greedy answers as a trace, the file that `omnidraft trace record` writes.
+"""Records the greedy answers of a served target as a trace, the file that `omnidraft trace record` writes.
 
-    scripts/record_trace.py transformers --model DIR --task gsm8k --data gsm8k/train.jsonl --out F
-    scripts/record_trace.py server --url http://HOST:8000/v1 --tokenizer DIR --task gsm8k --data gsm8k/train.jsonl --out F
+    scripts/record_trace.py --url http://HOST:8000/v1 --tokenizer DIR --task gsm8k --data gsm8k/train.jsonl --out F
 
-The first decodes with transformers. The second asks a server of the OpenAI kind for completions with
-log-probabilities: vLLM (`--server vllm`: token ids in the answer, ends included) or any other (`--server openai`:
-tokens come as text, and rows that are missing, those of the end of the text, are asked for by `echo`).
+It asks a server of the OpenAI kind for completions with log-probabilities: vLLM (`--server vllm`: token ids in the
+answer, ends included) or any other (`--server openai`: tokens come as text, and rows that are missing, those of the end
+of the text, are asked for by `echo`). A model that transformers reads needs no server: `omnidraft trace record --target
+torch:DIR`.
+
 Prompts are sent as token ids, or as text where a server takes no ids (`--prompts text`); `--body` adds fields, such as
 `{"repeat_penalty": 1.0}` where a server punishes repetition unless told not to (llama-cpp-python).
 
-Needs numpy, pyarrow and transformers; the first also torch. An interrupted call goes on when it is typed again.
+Needs numpy, pyarrow and transformers. An interrupted call goes on when it is typed again.
 docs/traces.md describes the file.
 """
 
 import argparse
 import hashlib
 import json
-import math
 import pathlib
 import pickle
 import sys
@@ -143,12 +143,9 @@ class Recording:
         """`rows`: a position each, `(ids, values, rest)`, the answer's token first."""
         le = lambda values, kind: np.asarray(values, dtype=kind).tobytes()
         fields = [name.encode(), prompt.encode(), le(prompt_ids, "<u4"), le(answer, "<u4"), le(tail, "<u4")]
-        if self.info["values"] == "logits":
-            fields += [b"", b"".join(le(row[1], "<f4") for row in rows), b""]
-        else:
-            fields.append(b"".join(le(row[0], "<u4") for row in rows))
-            fields.append(b"".join(le(np.minimum(row[1], 0.0), "<f2") for row in rows))
-            fields.append(le([row[2] for row in rows], "<f4"))
+        fields.append(b"".join(le(row[0], "<u4") for row in rows))
+        fields.append(b"".join(le(np.minimum(row[1], 0.0), "<f2") for row in rows))
+        fields.append(le([row[2] for row in rows], "<f4"))
         self.rows.append(fields)
         self.ids.add(fields[0])
         self.prompts.add(fields[2])
@@ -176,55 +173,6 @@ class Recording:
         temporary.rename(self.out)
         self.file.close()
         self.part.unlink()
-
-
-def top_of(logits, top, token=None):
-    """The K most probable tokens of a row of logits (lower ids first where two are alike) and the rest's mass."""
-    logits = logits.astype(np.float64)
-    log_probs = logits - (logits.max() + math.log(np.exp(logits - logits.max()).sum()))
-    order = np.lexsort((np.arange(len(logits)), -logits))[:top]
-    return order, log_probs[order], min(max(1.0 - np.exp(log_probs[order]).sum(), 0.0), 1.0)
-
-
-class Transformers:
-    def __init__(self, args):
-        import torch
-        from transformers import AutoModelForCausalLM
-
-        self.torch = torch
-        torch.set_num_threads(args.threads)
-        kind = getattr(torch, args.dtype)
-        self.model = AutoModelForCausalLM.from_pretrained(args.model, dtype=kind).to(args.device).eval()
-        self.vocab = self.model.config.vocab_size
-        self.device = args.device
-
-    def answer(self, prompt_ids, info):
-        torch, stop = self.torch, set(info["stop"])
-        path, rows, cache, ended = [], [], None, None
-        feed = prompt_ids
-        with torch.no_grad():
-            while ended is None or more(path, ended, info):
-                if len(prompt_ids) + len(path) > info["context"]:
-                    break
-                ids = torch.tensor([feed], device=self.device)
-                out = self.model(ids, past_key_values=cache, use_cache=True)
-                cache, logits = out.past_key_values, out.logits[0, -1].float().cpu().numpy()
-                path.append(int(logits.argmax()))
-                full = info["values"] == "logits"
-                rows.append((None, logits, 0.0) if full else top_of(logits, info["top"]))
-                feed = path[-1:]
-                if ended is None and (path[-1] in stop or len(path) >= info["max_tokens"]):
-                    ended = len(path)
-        ended = ended or len(path)
-        return path[:ended], path[ended:], rows
-
-
-def more(path, ended, info):
-    """Whether the target goes on behind its answer: one token behind an end, `tail` behind a cut."""
-    stop = info["stop"]
-    if len(path) > 1 and path[-2] in stop:
-        return False
-    return path[-1] in stop or len(path) < ended + info["tail"]
 
 
 class Server:
@@ -362,60 +310,38 @@ def prompts_of(args):
     return records[: args.limit]
 
 
-def weights_sha256(folder):
-    files = sorted(p for p in pathlib.Path(folder).iterdir() if p.suffix in (".safetensors", ".bin", ".gguf"))
-    return hashlib.sha256("".join(f"{p.name} {sha256(p)}\n" for p in files).encode()).hexdigest()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    local = kinds.add_parser("transformers", help="decode with transformers")
-    local.add_argument("--model", required=True, metavar="DIR")
-    local.add_argument("--dtype", default="float32")
-    local.add_argument("--device", default="cpu")
-    local.add_argument("--threads", type=int, default=1)
-    server = kinds.add_parser("server", help="ask a server of the OpenAI kind")
-    server.add_argument("--url", required=True, help="up to and with /v1")
-    server.add_argument("--tokenizer", required=True, metavar="DIR")
-    server.add_argument("--model-name", default="default")
-    server.add_argument("--server", choices=["vllm", "openai"], default="vllm")
-    server.add_argument("--vocab", type=int, help="rows of the model's head [default: config.json, or the tokenizer]")
-    server.add_argument("--prompts", choices=["ids", "text"], default="ids", help="how prompts are sent")
-    server.add_argument("--body", type=json.loads, default={}, metavar="JSON", help="more fields of every request")
-    server.add_argument("--timeout", type=float, default=600)
-    for one in local, server:
-        one.add_argument("--data", required=True, help="JSON lines with id and prompt")
-        one.add_argument("--ids", metavar="FILE:LIST", help="only the ids of a list of a split file")
-        one.add_argument("--limit", type=int)
-        one.add_argument("--task", required=True)
-        one.add_argument("--split", choices=["train", "test"], default="train")
-        one.add_argument("--top", default="64", help="K, or `all` for logits")
-        one.add_argument("--max-tokens", type=int, default=256)
-        one.add_argument("--tail", type=int, default=72)
-        one.add_argument("--max-prompt-tokens", type=int)
-        one.add_argument("--temperature", type=float, default=0.0)
-        one.add_argument("--out", required=True)
+    parser.add_argument("--url", required=True, help="up to and with /v1")
+    parser.add_argument("--tokenizer", required=True, metavar="DIR")
+    parser.add_argument("--model-name", default="default")
+    parser.add_argument("--server", choices=["vllm", "openai"], default="vllm")
+    parser.add_argument("--vocab", type=int, help="rows of the model's head [default: config.json, or the tokenizer]")
+    parser.add_argument("--prompts", choices=["ids", "text"], default="ids", help="how prompts are sent")
+    parser.add_argument("--body", type=json.loads, default={}, metavar="JSON", help="more fields of every request")
+    parser.add_argument("--timeout", type=float, default=600)
+    parser.add_argument("--data", required=True, help="JSON lines with id and prompt")
+    parser.add_argument("--ids", metavar="FILE:LIST", help="only the ids of a list of a split file")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--task", required=True)
+    parser.add_argument("--split", choices=["train", "test"], default="train")
+    parser.add_argument("--top", type=int, default=64, help="K")
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--tail", type=int, default=72)
+    parser.add_argument("--max-prompt-tokens", type=int)
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--out", required=True)
     args = parser.parse_args()
     if args.temperature != 0:
         fail("--temperature: above 0 an answer is one of many, so only greedy answers can be replayed")
-    folder = args.model if args.kind == "transformers" else args.tokenizer
-    text = Text(folder, args.max_prompt_tokens)
-    target = Transformers(args) if args.kind == "transformers" else None
-    vocab = target.vocab if target else args.vocab or text.config.get("vocab_size") or len(text.tokenizer)
-    top = vocab if args.top == "all" else int(args.top)
-    if not 0 < top <= vocab:
-        fail(f"--top {top}: the vocabulary has {vocab} tokens")
-    if target is None:
-        if top == vocab:
-            fail("--top: a server gives no logits of a whole vocabulary")
-        args.top = top
-        target = Server(args, text, vocab)
-    name = args.model if args.kind == "transformers" else args.model_name
-    weights = (weights_sha256(folder), args.dtype) if args.kind == "transformers" else ("", f"served by {args.server}")
+    text = Text(args.tokenizer, args.max_prompt_tokens)
+    vocab = args.vocab or text.config.get("vocab_size") or len(text.tokenizer)
+    if not 0 < args.top < vocab:
+        fail(f"--top {args.top}: the vocabulary has {vocab} tokens, and a server gives no logits of all of them")
+    target = Server(args, text, vocab)
     info = {
         "format": 1,
-        "source": {"model": {"name": str(name), "sha256": weights[0], "weights": weights[1]}},
+        "source": {"model": {"name": args.model_name, "sha256": "", "weights": f"served by {args.server}"}},
         "task": args.task,
         "split": args.split,
         "tokenizer_sha256": sha256(text.folder / "tokenizer.json"),
@@ -426,10 +352,10 @@ def main():
         "stop": text.stop(),
         "max_tokens": args.max_tokens,
         "tail": args.tail,
-        "top": top,
-        "values": "logits" if top == vocab else "log_probs",
+        "top": args.top,
+        "values": "log_probs",
         "temperature": 0.0,
-        "program": f"record_trace.py {args.kind}",
+        "program": "record_trace.py",
     }
     recording, began, tokens = Recording(args.out, info), time.time(), 0
     records = prompts_of(args)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of record_trace.py: its file from a stand-in server equals its file from transformers.
+"""Tests of record_trace.py: its rows from a stand-in server equal those of transformers.
 
     python scripts/test_record_trace.py [path of omnidraft]
 
@@ -11,6 +11,7 @@ path, `omnidraft trace verify` also compares the file with this repository's own
 
 import http.server
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -28,9 +29,62 @@ MODEL, DATA = "models/L", "datasets/mini-chat/train.jsonl"
 LIMIT, ANSWER, TAIL = 3, 40, 6
 
 
+def top_of(logits, top):
+    """The K most probable tokens of a row of logits, lower ids first where two are alike, and the rest's mass."""
+    logits = logits.astype(np.float64)
+    log_probs = logits - (logits.max() + math.log(np.exp(logits - logits.max()).sum()))
+    order = np.lexsort((np.arange(len(logits)), -logits))[:top]
+    return order, log_probs[order], min(max(1.0 - np.exp(log_probs[order]).sum(), 0.0), 1.0)
+
+
+class Local:
+    """The model behind the stand-in, and what a recording of it must be."""
+
+    def __init__(self):
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        self.torch = torch
+        torch.set_num_threads(1)
+        self.model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+
+    def answer(self, ids, stop):
+        """Tokens of answer and tail, the number of the former, and a row a token."""
+        path, rows, cache, ended, feed = [], [], None, None, ids
+        more = lambda: path[-1] in stop or len(path) < ended + TAIL
+        with self.torch.no_grad():
+            while ended is None or (path[-2:-1] == [] or path[-2] not in stop) and more():
+                out = self.model(self.torch.tensor([feed]), past_key_values=cache, use_cache=True)
+                cache, logits = out.past_key_values, out.logits[0, -1].numpy()
+                path.append(int(logits.argmax()))
+                rows.append(top_of(logits, 16))
+                feed = path[-1:]
+                if ended is None and (path[-1] in stop or len(path) >= ANSWER):
+                    ended = len(path)
+        return path, ended, rows
+
+    def record(self, text):
+        le = lambda values, kind: np.asarray(values, dtype=kind).tobytes()
+        for line in list(open(DATA, encoding="utf-8"))[:LIMIT]:
+            record = json.loads(line)
+            prompt = text.render(text.fit(record["prompt"]))
+            ids = text.encode(prompt)
+            path, ended, rows = self.answer(ids, set(text.stop()))
+            yield {
+                "id": record["id"],
+                "prompt": prompt,
+                "prompt_ids": le(ids, "<u4"),
+                "answer_ids": le(path[:ended], "<u4"),
+                "tail_ids": le(path[ended:], "<u4"),
+                "top_ids": b"".join(le(row[0], "<u4") for row in rows),
+                "values": b"".join(le(np.minimum(row[1], 0.0), "<f2") for row in rows),
+                "rest": le([row[2] for row in rows], "<f4"),
+            }
+
+
 def arguments(out, *extra):
     common = ["--task", "mini-chat", "--data", DATA, "--limit", str(LIMIT), "--top", "16"]
-    return [*extra, *common, "--max-tokens", str(ANSWER), "--tail", str(TAIL), "--out", str(out)]
+    return [*common, "--max-tokens", str(ANSWER), "--tail", str(TAIL), "--out", str(out), *extra]
 
 
 def record(words):
@@ -81,7 +135,7 @@ class StandIn(http.server.BaseHTTPRequestHandler):
         wanted = min(body["logprobs"], self.server.short or 10**9)
 
         def top(logits):
-            found, values, _ = record_trace.top_of(logits, wanted)
+            found, values, _ = top_of(logits, wanted)
             entries = [(name(int(token)), float(value)) for token, value in zip(found, values)]
             return {key: value for key, value in reversed(entries)}
 
@@ -105,11 +159,10 @@ class RecordTrace(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.at = pathlib.Path(cls.folder.name)
-        record(arguments(cls.at / "local.parquet", "transformers", "--model", MODEL))
-        options = type("Options", (), {"model": MODEL, "dtype": "float32", "device": "cpu", "threads": 1})
         cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
-        cls.server.model = record_trace.Transformers(options)
+        cls.server.model = Local()
         cls.server.text = record_trace.Text(MODEL, None)
+        cls.local = list(cls.server.model.record(cls.server.text))
         cls.server.short = None
         threading.Thread(target=cls.server.serve_forever, daemon=True).start()
 
@@ -122,12 +175,15 @@ class RecordTrace(unittest.TestCase):
         self.server.manner = manner
         url = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
         kind = "vllm" if manner == "vllm" else "openai"
-        words = ["server", "--url", url, "--tokenizer", MODEL, "--server", kind, *extra]
+        words = ["--url", url, "--tokenizer", MODEL, "--server", kind, *extra]
         record(arguments(self.at / out, *words))
         return rows(self.at / out)
 
     def test_a_server_that_names_ids_gives_the_same_rows(self):
-        self.assertEqual(self.served("vllm", "vllm.parquet"), rows(self.at / "local.parquet"))
+        served = self.served("vllm", "vllm.parquet")
+        for row in served:
+            self.assertEqual(len(row.pop("sha256")), 32)
+        self.assertEqual(served, self.local)
 
     def test_a_server_of_texts_gives_the_same_answers(self):
         self.same_answers(self.served("openai", "openai.parquet"))
@@ -153,15 +209,14 @@ class RecordTrace(unittest.TestCase):
         self.assertIn("another tokenizer", str(told.exception))
 
     def same_answers(self, served):
-        local = rows(self.at / "local.parquet")
-        for ours, theirs in zip(local, served, strict=True):
+        for ours, theirs in zip(self.local, served, strict=True):
             for column in "id", "prompt", "prompt_ids", "answer_ids":
                 self.assertEqual(ours[column], theirs[column])
             # Texts that several tokens share belong to the rest; the answers' own rows begin alike.
             law = lambda row: np.frombuffer(row["values"], "<f2").reshape(-1, 16)[:, 0]
             length = len(ours["answer_ids"]) // 4
             np.testing.assert_allclose(law(ours)[:length].astype(float), law(theirs)[:length].astype(float), atol=2e-3)
-        ends = [row["answer_ids"][-4:] == (1).to_bytes(4, "little") for row in local]
+        ends = [row["answer_ids"][-4:] == (1).to_bytes(4, "little") for row in self.local]
         self.assertTrue(any(ends), "no answer ended: the row of the end was not asked for")
 
     def test_fewer_log_probabilities_are_an_error(self):
@@ -176,7 +231,7 @@ class RecordTrace(unittest.TestCase):
         self.assertFalse((self.at / "never.parquet").exists())
 
     def test_a_stopped_recording_goes_on_and_is_the_same(self):
-        out = self.at / "resumed.parquet"
+        whole = self.served("vllm", "whole.parquet") and (self.at / "whole.parquet").read_bytes()
         push, count = record_trace.Recording.push, []
 
         def stops(self, *row):
@@ -188,21 +243,22 @@ class RecordTrace(unittest.TestCase):
         record_trace.Recording.push = stops
         try:
             with self.assertRaises(KeyboardInterrupt):
-                record(arguments(out, "transformers", "--model", MODEL))
+                self.served("vllm", "resumed.parquet")
         finally:
             record_trace.Recording.push = push
-        record(arguments(out, "transformers", "--model", MODEL))
-        self.assertEqual(out.read_bytes(), (self.at / "local.parquet").read_bytes())
+        self.served("vllm", "resumed.parquet")
+        self.assertEqual((self.at / "resumed.parquet").read_bytes(), whole)
 
     def test_temperature_and_top_are_checked(self):
         for extra, words in (["--temperature", "0.7"], "greedy"), (["--top", "9000"], "8192"):
             with self.assertRaises(SystemExit) as told:
-                record(arguments(self.at / "no.parquet", "transformers", "--model", MODEL) + extra)
+                self.served("vllm", "no.parquet", *extra)
             self.assertIn(words, str(told.exception))
 
     @unittest.skipUnless(PROGRAM, "give the path of omnidraft")
     def test_it_equals_the_programs_own(self):
-        words = [PROGRAM, "trace", "verify", str(self.at / "local.parquet"), "--target", MODEL, "--prompts", str(LIMIT)]
+        self.served("vllm", "own.parquet")
+        words = [PROGRAM, "trace", "verify", str(self.at / "own.parquet"), "--target", MODEL, "--prompts", str(LIMIT)]
         done = subprocess.run(words, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         print(done.stdout)

@@ -17,11 +17,12 @@ import signal
 import struct
 import sys
 import threading
+import time
 import traceback
 
 VERSION = 1
 MAGIC = b"omniwork"
-LOAD, BEGIN, END, FORWARD, BEST, ROWS = range(1, 7)
+LOAD, BEGIN, END, FORWARD, BEST, ROWS, CLOCK = range(1, 8)
 DONE, FAILED, HELLO = range(3)
 # Positions of a model whose configuration does not say how many it has.
 POSITIONS = 2048
@@ -195,6 +196,7 @@ class Model:
         self.transformers.utils.logging.disable_progress_bar()
         self.options = options
         self.sequences = {}
+        self.clock, self.seconds = None, 0.0
         self.model = self.load()
         self.text_config = self.model.config.get_text_config(decoder=True)
         known = inspect.signature(self.model.forward).parameters
@@ -210,6 +212,7 @@ class Model:
         self.max_len = self.positions()
         self.fix_rotation()
         self.error = self.check()
+        self.clock = options.get("clock")
 
     def load(self):
         name, revision = self.options["model"], None
@@ -240,7 +243,9 @@ class Model:
         by_accelerate = self.transformers.utils.is_accelerate_available()
         if by_accelerate:
             keys["device_map"] = where
-        elif kind in ("auto", "balanced", "sequential"):
+        elif kind == "auto":
+            where = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        elif kind in ("balanced", "sequential"):
             raise Refused("package", f"device_map {where} needs it", package="accelerate")
         model = self.transformers.AutoModelForCausalLM.from_pretrained(name, **keys)
         return (model if by_accelerate else model.to(where)).eval()
@@ -422,11 +427,21 @@ class Model:
         numbers = struct.unpack(f"<{len(body) // 4}I", body)
         number, keep, wanted, fetch = numbers[:4]
         sequence, ids = self.sequences[number], list(numbers[4:])
+        began = time.perf_counter()
         rows = self.read(sequence, keep, ids, wanted)
+        if self.clock is not None:
+            self.count(began)
         if fetch:
             return self.floats(rows)
         sequence.rows = rows
         return b""
+
+    def count(self, began):
+        """Waits for the device, and for the end of the least duration of a forward."""
+        if self.torch.device(self.device).type == "cuda":
+            self.torch.cuda.synchronize()
+        time.sleep(max(0.0, began + self.clock - time.perf_counter()))
+        self.seconds += time.perf_counter() - began
 
     def floats(self, rows):
         return self.torch.Tensor.numpy(rows.float().contiguous().cpu())
@@ -442,6 +457,9 @@ class Model:
             first = torch.where(rows == largest, columns, count).amin(-1)
             possible = largest.isfinite().squeeze(-1)
             return torch.where(possible, first, -1).to(torch.int64).cpu().numpy().astype("<i8")
+
+    def time(self, body):
+        return struct.pack("<d", self.seconds)
 
     def rows(self, body):
         number, start, end = struct.unpack("<III", body)
@@ -482,7 +500,7 @@ def answer(model, kind, body):
     """The result of a call to a loaded model."""
     if model is None:
         raise Refused("failed", "no model is loaded")
-    calls = {BEGIN: model.begin, END: model.end, FORWARD: model.forward, BEST: model.best, ROWS: model.rows}
+    calls = {BEGIN: model.begin, END: model.end, FORWARD: model.forward, BEST: model.best, ROWS: model.rows, CLOCK: model.time}
     if kind not in calls:
         raise Refused("failed", f"there is no call {kind}")
     return calls[kind](body)

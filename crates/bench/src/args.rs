@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use experiment::{Job, LoadOptions, Plan};
 use hub::{Hub, datasets::Datasets};
 use lm::Device;
-use models::{DeviceError, check_device};
+use models::{DeviceError, TORCH_PREFIX, TargetFolder, TorchSettings, check_device, torch_model};
 use spec_decode::{SamplingError, VerifyMode};
 use streams::DataSource;
+use torch_engine::Dtype;
 
 /// Value of `--data-dir` that stands for the Hugging Face hub; a folder with that name is `./hub`.
 pub const DATA_HUB: &str = "hub";
@@ -84,6 +86,67 @@ impl DeviceArgs {
         let device = self.drafter_device.unwrap_or(self.device);
         check_device(device)?;
         Ok(device)
+    }
+}
+
+/// The worker of PyTorch for targets `torch:DIR` or `torch:hf:owner/name`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TorchArgs {
+    /// Number format of a target torch:DIR: float32, float16, bfloat16, or auto for that of its
+    /// files (the default).
+    #[arg(long, value_name = "DTYPE")]
+    torch_dtype: Option<Dtype>,
+    /// Device of a target torch:DIR: cpu, cuda, cuda:N, mps; or auto (the default), which spreads it
+    /// if accelerate is installed, and otherwise takes the first of cuda, mps and cpu.
+    #[arg(long, value_name = "DEVICE")]
+    torch_device: Option<String>,
+    /// Seconds that a call of the worker of a target torch:DIR may take (600 by default); loading
+    /// may take ten times as long.
+    #[arg(long, value_name = "SECONDS")]
+    torch_timeout: Option<u64>,
+}
+
+impl TorchArgs {
+    /// The settings of workers for `targets`.
+    ///
+    /// # Errors
+    /// Options of a worker without a target that has one.
+    pub fn settings<'a>(
+        &self,
+        targets: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<TorchSettings> {
+        let set = [
+            ("--torch-dtype", self.torch_dtype.is_some()),
+            ("--torch-device", self.torch_device.is_some()),
+            ("--torch-timeout", self.torch_timeout.is_some()),
+        ];
+        let set = set.into_iter().find(|(_, set)| *set);
+        if let Some((flag, _)) = set
+            && !targets
+                .into_iter()
+                .any(|target| torch_model(target).is_some())
+        {
+            bail!(
+                "{flag} goes with a target that a worker of PyTorch decodes\nhint: {TORCH_PREFIX}DIR names one"
+            );
+        }
+        let usual = TorchSettings::default();
+        Ok(TorchSettings {
+            dtype: self.torch_dtype.unwrap_or_default(),
+            device: self.torch_device.clone().unwrap_or(usual.device),
+            timeout: self
+                .torch_timeout
+                .map_or(usual.timeout, |seconds| Duration::from_secs(seconds.max(1))),
+            ..usual
+        })
+    }
+
+    /// Loads a target.
+    ///
+    /// # Errors
+    /// Those of [`TargetFolder::load`]; options of a worker for another target.
+    pub fn load(&self, target: &Path) -> Result<TargetFolder> {
+        TargetFolder::load(target, &self.settings([target])?)
     }
 }
 

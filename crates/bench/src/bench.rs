@@ -22,6 +22,7 @@ mod logits;
 mod round;
 mod steps;
 mod subject;
+mod timed;
 
 use device::DeviceBenchArgs;
 use fidelity::FidelityArgs;

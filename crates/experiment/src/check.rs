@@ -87,8 +87,16 @@ pub(crate) fn recorded(models: &ModelsConfig) -> impl Iterator<Item = (&str, &Tr
 
 /// Faults of the models of a job.
 pub(crate) fn models(models: &ModelsConfig) -> Option<Wrong> {
-    let recorded = models.drafter.trace.is_some();
-    recorded.then(|| wrong("models.drafter", "a drafter cannot be a recording"))
+    let drafter = &models.drafter;
+    let message = match (&drafter.trace, &drafter.torch) {
+        (Some(_), _) => "a drafter cannot be a recording",
+        (_, Some(_)) => {
+            "a drafter cannot be a worker's: it learns, and takes a step a token, in this program; \
+             name its folder alone"
+        }
+        _ => return None,
+    };
+    Some(wrong("models.drafter", message))
 }
 
 /// Keys of `decode` that all arms of a cell must share.

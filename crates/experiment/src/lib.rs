@@ -71,6 +71,6 @@ pub use settings::{
     CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, EXPLORE,
     HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig,
     ModelsConfig, NamedLatency, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope,
-    StepCost, TraceConfig,
+    StepCost, TorchConfig, TraceConfig,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -109,7 +109,12 @@ fn models_that_are_missing() {
     );
     says(
         &small("[models]\ntargets.L = 3\n"),
-        &["models.targets.L", "a model folder, {", "or { trace"],
+        &[
+            "models.targets.L",
+            "a model folder, {",
+            "{ trace",
+            "or { torch",
+        ],
     );
     says(
         &small("[models]\ntargets.L = { path = \"x\", pad_layers = -3 }\n"),

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fmt, fs};
 
-use hf_hub::api::sync::{Api, ApiBuilder, ApiRepo};
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::HubError;
@@ -102,6 +103,29 @@ impl Hub {
         Cache::new(self.cache.clone()).repo(repo)
     }
 
+    fn api(&self) -> Result<Api, ApiError> {
+        let mut builder =
+            ApiBuilder::from_cache(Cache::new(self.cache.clone())).with_token(self.token.clone());
+        if let Some(endpoint) = &self.endpoint {
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        builder.build()
+    }
+
+    /// Asks the hub about a repository: its files with their sizes, and what it says of the model.
+    pub(super) fn listing<T: DeserializeOwned>(
+        &self,
+        repo: &str,
+        revision: &str,
+    ) -> Result<T, HubError> {
+        let failed = |error| HubError::from_api(repo, LISTING, error);
+        let at = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
+        let request = self.api().map_err(failed)?.repo(at).info_request();
+        let answer = request.query("blobs", "true").call();
+        let body = answer.and_then(|mut answer| answer.body_mut().read_json());
+        body.map_err(|error| failed(Box::new(error).into()))
+    }
+
     /// Asks the hub for the commit of a revision and for the list of its files.
     ///
     /// # Errors
@@ -113,12 +137,7 @@ impl Hub {
         revision: &str,
     ) -> Result<Snapshot, HubError> {
         let failed = |error| HubError::from_api(repo, LISTING, error);
-        let mut builder =
-            ApiBuilder::from_cache(Cache::new(self.cache.clone())).with_token(self.token.clone());
-        if let Some(endpoint) = &self.endpoint {
-            builder = builder.with_endpoint(endpoint.clone());
-        }
-        let api = builder.build().map_err(failed)?;
+        let api = self.api().map_err(failed)?;
         let at = |revision: &str| Repo::with_revision(repo.to_owned(), kind, revision.to_owned());
         let info = api.repo(at(revision)).info().map_err(failed)?;
         let files: Vec<String> = info.siblings.into_iter().map(|s| s.rfilename).collect();

@@ -18,5 +18,7 @@ mod progress;
 
 pub use client::{Hub, Snapshot};
 pub use error::HubError;
-pub use model::{MODEL_PREFIX, ModelId, is_model_name, local_copy, local_folder, local_tokenizer};
+pub use model::{
+    MODEL_PREFIX, ModelId, Offer, is_model_name, local_copy, local_folder, local_tokenizer, offer,
+};
 pub use progress::show_progress;

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use hf_hub::RepoType;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::client::{Hub, Snapshot, is_plain_path, write_whole};
 use super::error::HubError;
@@ -128,6 +129,29 @@ pub fn local_copy(folder: &Path) -> Result<Option<PathBuf>, HubError> {
     Ok(hub.complete(&id, &hub.note(&id)))
 }
 
+/// A model of the hub before its download.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// True if its terms have to be accepted on its page, and requests need a token.
+    pub gated: bool,
+    /// Bytes of the files of weights that a download fetches; `None` if the hub does not say.
+    pub bytes: Option<u64>,
+    /// Number of parameters; `None` if the hub does not say.
+    pub parameters: Option<u64>,
+}
+
+/// Size and access, by the hub, of the model that `hf:owner/name` names. Nothing is downloaded. `None` if the
+/// path names no model of the hub.
+///
+/// # Errors
+/// An invalid name; the hub does not answer, or not in its form.
+pub fn offer(folder: &Path) -> Result<Option<Offer>, HubError> {
+    let Some(id) = ModelId::in_place_of(folder) else {
+        return Ok(None);
+    };
+    Hub::from_env()?.offer(&id?).map(Some)
+}
+
 /// The local `tokenizer.json` of a model of the hub, downloaded without the weights; `None` if
 /// `path` is local.
 ///
@@ -182,6 +206,46 @@ impl Hub {
         let lines: Vec<String> = lines.collect();
         write_whole(&note, lines.join("\n").as_bytes())?;
         Ok(snapshot.folder())
+    }
+
+    /// Size and access of a model, by the hub.
+    ///
+    /// # Errors
+    /// The hub does not answer, or not in its form.
+    pub fn offer(&self, id: &ModelId) -> Result<Offer, HubError> {
+        #[derive(Deserialize)]
+        struct Listing {
+            /// `false`, or the way of getting access.
+            #[serde(default)]
+            gated: Value,
+            safetensors: Option<Counted>,
+            siblings: Vec<Sibling>,
+        }
+        #[derive(Deserialize)]
+        struct Counted {
+            total: Option<u64>,
+        }
+        #[derive(Deserialize)]
+        struct Sibling {
+            rfilename: String,
+            size: Option<u64>,
+        }
+        let listing: Listing = self.listing(&id.repo, &id.revision)?;
+        // Shards are named after the file that they are parts of.
+        let kinds = [("model", ".safetensors"), ("pytorch_model", ".bin")];
+        let of_kind = |(start, end): &(&str, &str)| {
+            let files = listing.siblings.iter();
+            let files = files
+                .filter(|own| own.rfilename.starts_with(start) && own.rfilename.ends_with(end));
+            let sizes: Vec<Option<u64>> = files.map(|own| own.size).collect();
+            (!sizes.is_empty()).then_some(sizes)
+        };
+        let sizes = kinds.iter().find_map(of_kind);
+        Ok(Offer {
+            gated: !matches!(listing.gated, Value::Null | Value::Bool(false)),
+            bytes: sizes.and_then(|sizes| sizes.into_iter().sum()),
+            parameters: listing.safetensors.and_then(|counted| counted.total),
+        })
     }
 
     /// The local tokenizer file of a model.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use lm::LmConfig;
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
 use crate::generation::{GENERATION_CONFIG, Generation};
@@ -18,20 +17,21 @@ pub struct End<I> {
     pub from: Vec<&'static str>,
 }
 
-/// The stop tokens of the model in `folder`, by ascending id: those that `generation_config.json`,
-/// `config.json` (or the keys of a GGUF file) and the tokenizer's files name, and the usual
-/// end-of-turn tokens. Ids outside of the vocabulary are left out.
+/// The stop tokens of the model in `folder`, by ascending id: those that `generation_config.json`
+/// and the tokenizer's files name, `configured` ones of `config.json` (or the keys of a GGUF file),
+/// and the usual end-of-turn tokens. Ids outside of the `vocab` columns of logits are left out.
 ///
 /// # Errors
 /// A `generation_config.json` that cannot be read, or whose `eos_token_id` is no id.
 pub fn ends<I: TokenId>(
     folder: &Path,
-    config: &LmConfig,
+    configured: &[u32],
+    vocab: usize,
     vocabulary: &Vocabulary<I>,
 ) -> Result<Vec<End<I>>> {
     let mut ends: BTreeMap<I, Vec<&'static str>> = BTreeMap::new();
     let mut add = |id: u32, from: &'static str| {
-        if (id as usize) < config.vocab_size {
+        if (id as usize) < vocab {
             ends.entry(I::new(id)).or_default().push(from);
         }
     };
@@ -39,7 +39,7 @@ pub fn ends<I: TokenId>(
         true => "config.json",
         false => "the GGUF file",
     };
-    for id in &config.eos_token_ids {
+    for id in configured {
         add(*id, of_model);
     }
     for id in Generation::read(folder)?.ends {

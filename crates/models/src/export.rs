@@ -354,7 +354,12 @@ impl Text<'_> {
     /// Further tokens that the model's files name as stop tokens. Usual stop tokens are found by
     /// their names.
     fn ends(&self, eos: Option<u32>) -> Result<Vec<u32>, ExportError> {
-        let found = ends(self.folder, self.config, &self.vocabulary);
+        let found = ends(
+            self.folder,
+            &self.config.eos_token_ids,
+            self.config.vocab_size,
+            &self.vocabulary,
+        );
         let found = found.map_err(|e| ExportError::Ends {
             message: format!("{e:#}"),
         })?;

@@ -226,6 +226,27 @@ fn asks(value: &Value, neutral: Option<f64>) -> bool {
     }
 }
 
+/// The stop tokens that a folder's `config.json` names, of the text model if it has several parts;
+/// none if there is no such file.
+///
+/// # Errors
+/// A file that cannot be read or is not an object; an `eos_token_id` that is not an id.
+pub(crate) fn configured_ends(folder: &Path) -> Result<Vec<u32>> {
+    let path = folder.join(CONFIG);
+    let Some(keys) = object(&path)? else {
+        return Ok(Vec::new());
+    };
+    let inner = &keys["text_config"]["eos_token_id"];
+    ends(
+        &path,
+        if inner.is_null() {
+            &keys["eos_token_id"]
+        } else {
+            inner
+        },
+    )
+}
+
 /// The JSON object in a file; `None` if there is no such file.
 fn object(path: &Path) -> Result<Option<Value>> {
     let said = || format!("{}", path.display());

@@ -2,6 +2,7 @@
 //!
 //! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] is its part without weights, which
 //!   suffices to write and read tokens;
+//! * [`TargetFolder`] is the folder of a target, decoded by an engine of this program or by a worker of PyTorch;
 //! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] aligns their vocabularies;
 //! * [`ChatTemplate`] is the template of a folder, [`PromptTemplate`] that of a recipe of `omnidraft pretrain`;
 //!   both shorten a long prompt as text, so that drafter and target read the same;
@@ -31,9 +32,11 @@ mod export;
 mod folder;
 mod generation;
 mod import;
+mod needs;
 mod packed;
 pub mod step;
 mod talk;
+mod target;
 mod template;
 mod text;
 mod walks;
@@ -49,8 +52,10 @@ pub use export::{ExportError, copy_text, gguf_text};
 pub use folder::{FolderError, check_files, check_folder, check_model};
 pub use generation::{Generation, Setting};
 pub use import::{ImportError, import_gguf};
+pub use needs::TorchNeeds;
 pub use packed::{DeviceError, Packed, check_device};
 pub use talk::{Exchange, FittedTurn, Talk};
+pub use target::{TORCH_PREFIX, TargetFolder, TorchSettings, torch_model};
 pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
 pub use walks::{tune, tune_again};
@@ -153,11 +158,6 @@ impl<I: TokenId> ModelFolder<I> {
     pub fn context_for(&self, max_new_tokens: usize) -> usize {
         let text = self.text.template.max_prompt_tokens() + max_new_tokens;
         (text + DRAFT_ROOM).min(self.config.max_context())
-    }
-
-    /// Lowers the maximum length of prompts to `tokens`, at least 1.
-    pub fn limit_prompts(&mut self, tokens: usize) {
-        self.text.template.limit_prompts(tokens);
     }
 
     /// Creates a decode engine. The weights go from their files to the engine, a few rows at a time

@@ -8,7 +8,7 @@ use lm::{EngineSettings, LanguageModel, LmConfig, RandomWeights, StoredCheckpoin
 use serde::{Deserialize, Serialize};
 use vocab_align::TokenId;
 
-use crate::{Engine, ModelFolder, Packed};
+use crate::{Engine, ModelFolder, Packed, TargetFolder};
 
 /// Number of drafter steps between two target steps, as in a round with the paper's k.
 const DRAFT_STEPS: usize = 4;
@@ -68,6 +68,25 @@ impl Stepper {
         };
         let engine = model.engine(settings)?;
         Self::of(engine, model.config().vocab_size, context)
+    }
+
+    /// As [`new`](Self::new), for a target.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn of_target(
+        target: &TargetFolder,
+        settings: EngineSettings,
+        context: usize,
+    ) -> Result<Self> {
+        if let Some(folder) = target.folder() {
+            return Self::new(folder, settings, context);
+        }
+        let settings = EngineSettings {
+            context: Some(context + VERIFIED),
+            ..settings
+        };
+        Self::of(target.engine(settings)?, target.vocab_size(), context)
     }
 
     /// Reads `context` tokens of a vocabulary of `vocab` into an engine with room for them and for

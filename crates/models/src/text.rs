@@ -93,15 +93,31 @@ impl<I: TokenId> ModelText<I> {
 
     /// The text of a local folder whose `config.json` has been read.
     pub(crate) fn of(path: &Path, config: &LmConfig) -> Result<Self> {
-        let file = path.join("tokenizer.json");
-        let vocabulary = Vocabulary::from_file_for(&file, config.vocab_size)?;
+        let (vocab, positions) = (config.vocab_size, config.max_position_embeddings);
+        Self::of_model(path, &config.eos_token_ids, vocab, positions)
+    }
+
+    /// The text of a local folder whose model has `vocab` columns of logits and `positions`
+    /// positions; `ends` are the stop tokens that its configuration names.
+    pub(crate) fn of_model(
+        path: &Path,
+        ends: &[u32],
+        vocab: usize,
+        positions: usize,
+    ) -> Result<Self> {
+        let vocabulary = Vocabulary::from_file_for(&path.join("tokenizer.json"), vocab)?;
         Ok(Self {
             path: path.to_owned(),
-            template: ChatTemplate::from_model_dir(path, config.max_position_embeddings)?,
+            template: ChatTemplate::from_model_dir(path, positions)?,
             generation: Generation::read(path)?,
-            stop: ids(ends::ends(path, config, &vocabulary)?),
+            stop: ids(ends::ends(path, ends, vocab, &vocabulary)?),
             vocabulary,
         })
+    }
+
+    /// Lowers the maximum length of prompts to `tokens`, at least 1.
+    pub fn limit_prompts(&mut self, tokens: usize) {
+        self.template.limit_prompts(tokens);
     }
 
     /// Tokenises a prompt: the ids that transformers gives for the whole text. A chat template

@@ -46,7 +46,13 @@ fn found(folder: &Path) -> Result<Vec<(u32, String)>, String> {
     let file = folder.join("tokenizer.json");
     let vocabulary: Vocabulary<TargetId> =
         Vocabulary::from_file_for(&file, config.vocab_size).unwrap();
-    let ends = ends(folder, &config, &vocabulary).map_err(|e| format!("{e:#}"))?;
+    let ends = ends(
+        folder,
+        &config.eos_token_ids,
+        config.vocab_size,
+        &vocabulary,
+    )
+    .map_err(|e| format!("{e:#}"))?;
     let text: ModelText<TargetId> = ModelText::load(folder).unwrap();
     let ids: Vec<u32> = ends.iter().map(|end| end.id.0).collect();
     let stop: Vec<u32> = text.stop_tokens().iter().map(|id| id.0).collect();
@@ -118,7 +124,13 @@ fn what_is_no_end_is_refused_by_name() {
         let config = LmConfig::from_file(&folder.path().join("config.json")).unwrap();
         let vocabulary: Vocabulary<TargetId> =
             Vocabulary::from_file(&folder.path().join("tokenizer.json")).unwrap();
-        let error = ends(folder.path(), &config, &vocabulary).unwrap_err();
+        let error = ends(
+            folder.path(),
+            &config.eos_token_ids,
+            config.vocab_size,
+            &vocabulary,
+        )
+        .unwrap_err();
         let error = format!("{error:#}");
         assert!(
             error.contains("generation_config.json") && error.contains(what),

@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use anyhow::{Context, Error, Result, bail};
 use lm::{Device, EngineSettings};
 use spec_decode::{LawError, Pair, Role, SpecError};
+use torch_engine::Torch;
 use trace::{Template, TraceEngine, TraceError, Traces, file_sha256};
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TraceConfig};
+use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
 use models::{
-    DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, Talk, align, template_variables,
+    DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, Talk, TargetFolder, TorchSettings, align,
+    template_variables,
 };
-use results::{Padding, RecordedTarget, StepTimes};
+use results::{Padding, RecordedTarget, StepTimes, TorchTarget};
 use streams::Split;
 
 /// Context at which the step times of padded targets are measured, in tokens.
@@ -30,6 +32,8 @@ pub(super) struct Target {
     pub(super) padded: Option<Padded>,
     /// The recording, if it replaces the model.
     pub(super) recorded: Option<Recorded>,
+    /// Description of the worker for the manifest, if one decodes the target.
+    pub(super) torch: Option<TorchTarget>,
 }
 
 /// A padded target.
@@ -48,6 +52,27 @@ pub(super) struct Recorded {
     name: String,
     /// Description for the manifest.
     pub(super) described: RecordedTarget,
+}
+
+fn settings_of(torch: &TorchConfig) -> TorchSettings {
+    TorchSettings {
+        dtype: torch.dtype,
+        device: torch.device_map.clone(),
+        ..TorchSettings::default()
+    }
+}
+
+/// A worker, for the manifest.
+fn described(torch: &Torch) -> TorchTarget {
+    let facts = torch.facts();
+    TorchTarget {
+        architecture: facts.architecture.clone(),
+        dtype: facts.dtype.clone(),
+        device: facts.device.clone(),
+        parameters: facts.parameters,
+        torch: facts.torch.clone(),
+        transformers: facts.transformers.clone(),
+    }
 }
 
 /// The tasks and splits that a job uses with a target.
@@ -75,11 +100,14 @@ impl Target {
         if let Some(trace) = &config.trace {
             return Self::replay(config, trace, device, drafter, arms, streamed);
         }
-        let mut folder: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
+        let mut folder = match &config.torch {
+            Some(torch) => TargetFolder::torch(&config.path, &settings_of(torch))?,
+            None => TargetFolder::own(&config.path)?,
+        };
         let needed = config.system.is_some() || !config.chat_template_kwargs.is_empty();
         let system = config.system.as_deref();
         let variables = template_variables(&config.chat_template_kwargs);
-        folder.text.asked_with(&variables, system, needed)?;
+        folder.asked_with(&variables, system, needed)?;
         let pair = align(drafter, &folder);
         // All arms read the same prompts.
         if let Some(room) = arms.iter().filter_map(|arm| arm.prompt_room()).min() {
@@ -94,23 +122,25 @@ impl Target {
             ..first.engine().on(device)
         };
         let engine = folder.engine(settings)?;
-        let padded = if config.padding.is_none() {
-            None
-        } else {
-            let padded = folder.padded(config.padding.layers, config.padding.width);
-            Some(Padded {
-                padding: config.padding,
-                device,
-                engine: padded.engine(settings)?,
-                folder: padded,
-            })
+        let padded = match folder.folder().filter(|_| !config.padding.is_none()) {
+            None => None,
+            Some(own) => {
+                let padded = own.padded(config.padding.layers, config.padding.width);
+                Some(Padded {
+                    padding: config.padding,
+                    device,
+                    engine: padded.engine(settings)?,
+                    folder: padded,
+                })
+            }
         };
         Ok(Self {
-            text: folder.text.clone(),
+            text: folder.clone(),
             pair,
             engine,
             padded,
             recorded: None,
+            torch: folder.worker().map(described),
         })
     }
 
@@ -182,6 +212,7 @@ impl Target {
             text,
             engine: Engine::of(Box::new(engine)),
             padded: None,
+            torch: None,
             recorded: Some(Recorded {
                 files,
                 name,

@@ -19,7 +19,7 @@ use crate::tables::{
     sweep,
 };
 use experiment::FigureName;
-use results::{Metric, RecordedTarget, Split};
+use results::{Metric, RecordedTarget, Split, TorchTarget};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -270,6 +270,20 @@ fn recorded(stage: &Stage, metrics: &[Metric]) -> Vec<String> {
     targets.into_iter().map(one).collect()
 }
 
+/// Notes about targets that workers decoded: their rows differ in the last bits with the number of
+/// rows, so that greedy answers of two arms may part at a tie.
+fn workers(stage: &Stage) -> Vec<String> {
+    let cells = stage.cells.iter();
+    let targets: BTreeMap<_, _> = cells.flat_map(|cell| &cell.manifest.torch).collect();
+    let one = |(name, target): (&String, &TorchTarget)| {
+        format!(
+            "Target {name} was decoded by a worker: {} in {} on {}, torch {}, transformers {}.",
+            target.architecture, target.dtype, target.device, target.torch, target.transformers
+        )
+    };
+    targets.into_iter().map(one).collect()
+}
+
 fn warnings(
     experiment: &Experiment,
     stage: &Stage,
@@ -288,6 +302,7 @@ fn warnings(
         ));
     }
     warnings.extend(recorded(stage, metrics));
+    warnings.extend(workers(stage));
     if !stage.spec.exclusive && metrics.iter().any(|metric| metric.is_timed()) {
         warnings.push(format!(
             "Stage {} is not exclusive, so its times mean nothing and no speed is shown.",

@@ -48,8 +48,8 @@ pub use input::InputFile;
 pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
     ArmInfo, CellInfo, CellStatus, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding,
-    RecordedTarget, RowCounts, SpecialInfo, StepLatency, StepTimes, SweptFrom, config_hash,
-    is_complete,
+    RecordedTarget, RowCounts, SpecialInfo, StepLatency, StepTimes, SweptFrom, TorchTarget,
+    config_hash, is_complete,
 };
 pub use measure::{Answer, Sums};
 pub use metrics::Metric;

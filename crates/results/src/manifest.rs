@@ -183,6 +183,23 @@ pub struct RecordedTarget {
     pub cost: Option<String>,
 }
 
+/// A target that a worker of PyTorch decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TorchTarget {
+    /// Class of the model in transformers.
+    pub architecture: String,
+    /// Number format of weights and computation.
+    pub dtype: String,
+    /// Device, such as `cuda:0`.
+    pub device: String,
+    /// Number of parameters.
+    pub parameters: u64,
+    /// Version of torch.
+    pub torch: String,
+    /// Version of transformers.
+    pub transformers: String,
+}
+
 /// Number of rows of each table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
@@ -223,6 +240,9 @@ pub struct Manifest {
     /// Recorded targets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub recorded: BTreeMap<String, RecordedTarget>,
+    /// Targets that a worker decoded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub torch: BTreeMap<String, TorchTarget>,
     /// The program.
     pub build: BuildInfo,
     /// The machine.
@@ -260,6 +280,7 @@ impl Manifest {
             latencies: BTreeMap::new(),
             padding: BTreeMap::new(),
             recorded: BTreeMap::new(),
+            torch: BTreeMap::new(),
             specials: Vec::new(),
             build,
             machine: MachineInfo::collect(),

@@ -553,11 +553,19 @@ fn includes(text: &str) -> Vec<String> {
 
 #[test]
 fn one_include_swaps_the_models_for_the_papers() {
+    let mut faults = Vec::new();
+    for file in ["paper.toml", "paper-torch.toml"] {
+        swapped_by(file, &mut faults);
+    }
+    none(&faults);
+}
+
+/// Loads all experiments with the models of a file.
+fn swapped_by(file: &str, faults: &mut Vec<String>) {
     let options = LoadOptions {
-        extra_includes: vec![repository().join("experiments/models/paper.toml")],
+        extra_includes: vec![repository().join("experiments/models").join(file)],
         ..LoadOptions::default()
     };
-    let mut faults = Vec::new();
     for path in experiment_files() {
         if !matches!(kind(&path), Kind::Experiment) {
             continue;
@@ -574,7 +582,6 @@ fn one_include_swaps_the_models_for_the_papers() {
             }
         }
     }
-    none(&faults);
 }
 
 #[test]

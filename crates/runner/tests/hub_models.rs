@@ -193,6 +193,26 @@ fn a_run_reads_models_and_streams_from_the_hub() -> Result {
         "#,
     )?;
     let out = home.path().join("out");
+    let bytes = std::fs::metadata(repository().join("models/L/model.safetensors"))?.len();
+    let size = format!("a download of {:.1} MB", bytes as f64 / 1e6);
+    // For a worker's target a dry run asks for sizes. It downloads nothing.
+    omnidraft(&hub.endpoint, home.path())
+        .arg("run")
+        .arg(&config)
+        .args(["--set", "models.targets.L={torch=\"hf:tiny/L\"}"])
+        .args(["--dry-run", "--data-dir", "hub"])
+        .assert()
+        .success()
+        .stdout(
+            contains(size)
+                .and(contains("1M parameters"))
+                .and(contains("not gated")),
+        );
+    let requests = hub.requests();
+    assert!(
+        requests.iter().all(|request| request.starts_with("/api/")),
+        "{requests:?}"
+    );
     omnidraft(&hub.endpoint, home.path())
         .arg("run")
         .arg(&config)

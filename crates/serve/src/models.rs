@@ -4,7 +4,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use lm::StoredCheckpoint;
-use models::{Message, ModelFolder, ModelText, TemplateRequest, align};
+use models::{
+    Message, ModelFolder, ModelText, TORCH_PREFIX, TargetFolder, TemplateRequest, TorchSettings,
+    align, torch_model,
+};
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
@@ -34,7 +37,7 @@ pub struct Target {
 /// Machine on which a target computes.
 pub(crate) enum Source {
     /// On this machine.
-    Local(Box<ModelFolder<TargetId>>),
+    Local(Box<TargetFolder>),
     /// On the server at an address.
     Remote(Box<Remote>),
     /// Nowhere: its answers were recorded.
@@ -42,15 +45,20 @@ pub(crate) enum Source {
 }
 
 impl Target {
-    fn load(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
-        let folder = ModelFolder::load(path)?;
-        let (text, config) = (folder.text.clone(), folder.config());
-        let (vocab, context) = (config.vocab_size, config.max_context());
+    fn load(
+        path: &Path,
+        torch: &TorchSettings,
+    ) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+        let folder = TargetFolder::load(path, torch)?;
+        let (vocab, context) = (folder.vocab_size(), folder.max_context());
+        let text = folder.clone();
         Ok((Source::Local(Box::new(folder)), text, vocab, context))
     }
 
     /// A target of which only the text is read: a model folder, or a tokenizer by itself.
     fn absent(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+        let model = torch_model(path);
+        let path = model.as_deref().unwrap_or(path);
         let (text, vocab) = match path.join("config.json").is_file() || !path.exists() {
             true => {
                 let text = ModelText::load(path)?;
@@ -78,7 +86,7 @@ impl Target {
     }
 
     /// The model folder; `None` if the target is remote.
-    pub(crate) fn folder(&self) -> Option<&ModelFolder<TargetId>> {
+    pub(crate) fn folder(&self) -> Option<&TargetFolder> {
         match &self.source {
             Source::Local(folder) => Some(folder),
             Source::Remote(_) | Source::Absent => None,
@@ -115,7 +123,7 @@ impl Models {
     pub(crate) fn load(options: &Options) -> Result<Self> {
         Self::with(options, |path| match is_address(path) {
             true => Target::connect(path, &options.remote),
-            false => Target::load(path),
+            false => Target::load(path, &options.torch),
         })
     }
 
@@ -291,7 +299,10 @@ impl Models {
 /// Name of a model for requests: the last part of the path of its folder.
 pub fn name_of(path: &std::path::Path) -> Result<String> {
     let text = path.to_string_lossy();
-    let text = text.trim_start_matches("hf:").trim_end_matches('/');
+    let text = text
+        .trim_start_matches(TORCH_PREFIX)
+        .trim_start_matches("hf:")
+        .trim_end_matches('/');
     let text = text.split('@').next().unwrap_or_default();
     let last = text.rsplit('/').next().unwrap_or_default();
     if last.is_empty() || last == "." || last == ".." {

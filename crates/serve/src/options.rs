@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use lm::{EngineSettings, LmConfig, WeightType};
+use models::TorchSettings;
 use serde::{Deserialize, Serialize};
 
 /// The options that decide how answers are made, apart from the requests.
@@ -59,6 +60,8 @@ pub struct Options {
     pub save_every: Duration,
     /// Maximum bytes of a saved state; a larger one is not written.
     pub state_bytes: u64,
+    /// Workers of targets `torch:DIR`.
+    pub torch: TorchSettings,
     /// Options for remote targets.
     pub remote: RemoteOptions,
     /// Capacity for verifying drafts of other servers; `None` if none are verified.
@@ -94,6 +97,7 @@ impl Options {
             state: None,
             save_every: Duration::from_secs(300),
             state_bytes: 1 << 30,
+            torch: TorchSettings::default(),
             remote: RemoteOptions::default(),
             expose: None,
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use adaptive_draft::ControllerConfig;
 use anyhow::{Result, bail};
 use cpu_engine::MemoryUse;
-use models::engine_options;
+use models::{TargetFolder, engine_options};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::decode::{Command, CommandChannel, Decoder, Snapshot, VerifyRequest};
@@ -271,7 +271,9 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
         let expected = MemoryUse::expected(config, &engine_options(config, settings));
         expected.cache + expected.scratch
     };
+    // A worker has its memory to itself.
     let here = models.targets.iter().filter_map(Target::folder);
+    let here = here.filter_map(TargetFolder::folder);
     let sizes = here.map(|folder| of(folder.config(), options.engine));
     let target = sizes.max().unwrap_or(0);
     let slot = target + of(models.drafter.config(), options.drafter_engine());

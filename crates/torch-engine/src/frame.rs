@@ -32,6 +32,8 @@ pub(crate) enum Call {
     /// Fetches rows that are kept. The sequence's number, the first row and the one after the last;
     /// the answer is their logits, f32.
     Rows = 6,
+    /// Seconds of all forwards so far, an f64.
+    Clock = 7,
 }
 
 impl Call {
@@ -39,7 +41,7 @@ impl Call {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Load => "loading",
-            Self::Begin | Self::End => "bookkeeping",
+            Self::Begin | Self::End | Self::Clock => "bookkeeping",
             Self::Forward => "a forward",
             Self::Best | Self::Rows => "reading logits",
         }

@@ -86,6 +86,10 @@ pub struct TorchOptions {
     /// Time that a call may take, after which the worker is killed. Loading, which may include a
     /// download, may take ten times as long.
     pub timeout: Duration,
+    /// For measurements: the worker counts the seconds of forwards
+    /// ([`Torch::model_seconds`](crate::Torch::model_seconds)), waits for the device at the end of
+    /// each, and makes each last at least so long.
+    pub clock: Option<Duration>,
 }
 
 impl TorchOptions {
@@ -97,6 +101,7 @@ impl TorchOptions {
             device_map: "cpu".to_owned(),
             max_len: None,
             timeout: Duration::from_secs(360),
+            clock: None,
         }
     }
 }

@@ -86,6 +86,8 @@ struct Load<'a> {
     dtype: &'a str,
     device_map: &'a str,
     max_len: Option<usize>,
+    /// Least seconds of a forward; `None` if they are not counted.
+    clock: Option<f64>,
 }
 
 /// Reason of a worker for having no result.
@@ -166,6 +168,7 @@ impl Torch {
             dtype: options.dtype.name(),
             device_map: &options.device_map,
             max_len: options.max_len,
+            clock: options.clock.map(|least| least.as_secs_f64()),
         };
         let load = serde_json::to_vec(&load).map_err(|error| TorchError::Failed {
             during: Call::Load.name(),
@@ -221,6 +224,20 @@ impl Torch {
     /// A call without a result.
     pub(crate) fn empty(&self, call: Call, body: &[u8]) -> Result<(), TorchError> {
         self.worker().empty(call, body, self.inner.timeout)
+    }
+
+    /// Seconds that the forwards of all sequences took in the worker so far, for options with a
+    /// [`clock`](TorchOptions::clock); otherwise 0.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub fn model_seconds(&self) -> Result<f64, TorchError> {
+        let bytes = self.text(Call::Clock, &[])?;
+        let seconds = bytes.as_slice().try_into().map(f64::from_le_bytes);
+        seconds.map_err(|_| TorchError::Protocol {
+            during: Call::Clock.name(),
+            message: format!("a time of {} bytes", bytes.len()),
+        })
     }
 
     /// A call whose result are bytes.

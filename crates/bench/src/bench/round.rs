@@ -1,10 +1,9 @@
 //! `omnidraft bench round`: the parts of a speculative round's time.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -13,16 +12,18 @@ use lm::{Device, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, DeviceLogits, LanguageModel, ModelError, NoSink, Pair, Prompt, Sampling,
-    Session, SessionConfig, StreamName, Totals, VerifyMode,
+    ConstantLength, NoSink, Pair, Prompt, Sampling, Session, SessionConfig, StreamName, Totals,
+    VerifyMode,
 };
 use vocab_align::{TokenId, Vocabulary};
 
 use super::Shape;
 use super::subject::{Source, Subject, WalkName};
-use crate::args::{DeviceArgs, parse_verify};
+use super::timed::{Decoder, Timed};
+use crate::args::{DeviceArgs, TorchArgs, parse_verify};
 use crate::print;
 use hub::local_folder;
+use models::{TORCH_PREFIX, TargetFolder, TorchSettings, torch_model};
 use streams::MiniTask;
 use streams::{DataSource, Split};
 
@@ -31,8 +32,14 @@ const RESPONSE: usize = 64;
 /// Number of rounds before the clock counts, because of page faults and cold caches.
 const WARM_UP: usize = 4;
 
+/// Name of a worker's part that is not its model.
+const BRIDGE: &str = "worker's bridge";
+
 /// Arguments of `round`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  omnidraft bench round --threads 1 --rounds 50
+  omnidraft bench round --target torch:models/L --torch-device cpu --target-step-ms 20 --temperature 0")]
 pub struct RoundArgs {
     /// Random drafter of this shape.
     #[arg(long, value_enum, default_value = "llama-68m")]
@@ -40,6 +47,14 @@ pub struct RoundArgs {
     /// Random target of this shape.
     #[arg(long, value_enum, default_value = "llama-242m")]
     target_shape: Shape,
+    /// In place of a shape: torch:DIR, a target that a worker of PyTorch decodes. What the worker
+    /// does besides its model counts as outside of the models.
+    #[arg(long, value_name = "torch:DIR", conflicts_with_all = ["target_shape", "target_tokenizer"])]
+    target: Option<PathBuf>,
+    /// Least milliseconds of a forward of the target, which waits for their end: the share that the
+    /// rest of a round has beside a target of such steps.
+    #[arg(long, value_name = "MS")]
+    target_step_ms: Option<u32>,
     /// Folder of the drafter's tokenizer.json, or hf:owner/name[@revision]; a vocabulary larger
     /// than the shape's widens the model.
     #[arg(long, value_name = "DIR", default_value = "models/D")]
@@ -58,6 +73,8 @@ pub struct RoundArgs {
     threads: Option<usize>,
     #[command(flatten)]
     devices: DeviceArgs,
+    #[command(flatten)]
+    torch: TorchArgs,
     /// Fetch all logits from a graphics device, also unused ones.
     #[arg(long)]
     all_logits: bool,
@@ -89,6 +106,8 @@ struct Report {
     draft_weights: String,
     kernels: String,
     threads: usize,
+    /// Least milliseconds of a forward of the target.
+    target_step_ms: Option<u32>,
     k: usize,
     temperature: f64,
     verify: &'static str,
@@ -100,6 +119,8 @@ struct Report {
     drafter_ms: f64,
     /// Forwards of the target.
     target_ms: f64,
+    /// Time of a worker's calls outside of its model: frames, copies, waiting for processes.
+    bridge_ms: f64,
     /// Masking and sampling of draft tokens.
     sampling_ms: f64,
     /// Draft to target tokens, n-gram cache included.
@@ -108,103 +129,10 @@ struct Report {
     verify_ms: f64,
     /// Truncation of caches, retokenisation, new n-grams.
     commit_ms: f64,
-    /// Share of the round outside of forwards.
+    /// Share of the round outside of the models.
     outside_share: f64,
     /// Bytes copied from graphics devices.
     fetched_bytes_per_round: f64,
-}
-
-/// An engine with a clock around its forwards.
-struct Timed {
-    subject: Subject,
-    vocab: usize,
-    seconds: Rc<Cell<f64>>,
-    /// Size of the vocabulary; the model's further logits belong to no token.
-    tokens: usize,
-    /// True if logits on a device may stay there.
-    keeps: bool,
-}
-
-impl Timed {
-    /// Runs `work` with the clock on.
-    fn clocked<T>(
-        &mut self,
-        work: impl FnOnce(&mut Subject) -> Result<T, ModelError>,
-    ) -> Result<T, ModelError> {
-        let began = Instant::now();
-        let done = work(&mut self.subject);
-        self.seconds
-            .set(self.seconds.get() + began.elapsed().as_secs_f64());
-        done
-    }
-
-    /// Masks logits that belong to no token.
-    fn mask(&self, logits: &mut [f32]) {
-        for row in logits.chunks_exact_mut(self.vocab) {
-            row[self.tokens..].fill(f32::NEG_INFINITY);
-        }
-    }
-}
-
-impl DeviceLogits for Timed {
-    fn score(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        self.clocked(|subject| on_device(subject)?.score(ids))
-    }
-
-    fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
-        self.clocked(|subject| on_device(subject)?.best(columns))?;
-        // The best column of random weights may belong to no token; one that does takes its place.
-        let tokens = self.tokens as u32;
-        for column in columns.iter_mut().flatten() {
-            *column %= tokens.max(1);
-        }
-        Ok(())
-    }
-
-    fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        self.clocked(|subject| on_device(subject)?.rows(rows, logits))?;
-        self.mask(logits);
-        Ok(())
-    }
-}
-
-/// The logits that the last forward left on a device.
-fn on_device(subject: &mut Subject) -> Result<&mut dyn DeviceLogits, ModelError> {
-    let none = || ModelError::new("this engine has its logits in memory");
-    subject.decoder().device_logits(0).ok_or_else(none)
-}
-
-impl LanguageModel for Timed {
-    fn vocab_size(&self) -> usize {
-        self.vocab
-    }
-
-    fn len(&self) -> usize {
-        self.subject.shown().len()
-    }
-
-    fn max_len(&self) -> usize {
-        self.subject.shown().max_len()
-    }
-
-    fn truncate(&mut self, len: usize) {
-        self.subject.decoder().truncate(len);
-    }
-
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        let done = self.clocked(|subject| subject.decoder().forward(ids, logits));
-        self.mask(logits);
-        done
-    }
-
-    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
-        let keeps = self.keeps;
-        let device = self.subject.decoder().device_logits(tokens);
-        match device.filter(|_| keeps) {
-            Some(_) => Some(self),
-            None => None,
-        }
-    }
 }
 
 impl RoundArgs {
@@ -226,22 +154,20 @@ impl RoundArgs {
         if lookup {
             bail!("--verify prompt-lookup has no drafter to time");
         }
-        let pair = Pair::new(
-            &vocabulary(&self.drafter_tokenizer)?,
-            &vocabulary(&self.target_tokenizer)?,
-        );
+        let worker = self.worker()?;
+        let of_target = match &worker {
+            Some(worker) => worker.vocabulary.clone(),
+            None => vocabulary(&self.target_tokenizer)?,
+        };
+        let pair = Pair::new(&vocabulary(&self.drafter_tokenizer)?, &of_target);
         let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
         let on = self.devices.drafter()?;
         let stored = self.drafts_in();
         let drafter = self.engine(self.drafter_shape, stored, pair.draft.len(), on, &clocks[0])?;
-        let on = self.devices.target()?;
-        let target = self.engine(
-            self.target_shape,
-            self.weights,
-            pair.target.len(),
-            on,
-            &clocks[1],
-        )?;
+        let target = match &worker {
+            Some(worker) => self.sequence(worker, &clocks[1])?,
+            None => self.target_engine(pair.target.len(), &clocks[1])?,
+        };
         let mut report = self.blank(mode, &drafter, &target);
         let settings = SessionConfig {
             sampling: Sampling::new(self.temperature)?,
@@ -267,19 +193,70 @@ impl RoundArgs {
                 let before = clocks.each_ref().map(|clock| clock.get());
                 let mut policy = ConstantLength(self.k);
                 let fetched = fetched_bytes(&session);
+                let inside = session.target().model_seconds()?;
                 let outcome = session.round(Some(&mut cache), &mut policy, &mut NoSink)?;
                 seen += 1;
                 if seen > WARM_UP {
                     let now = fetched_bytes(&session);
                     report.fetched_bytes_per_round += (now - fetched) as f64;
                     report.drafter_ms += clocks[0].get() - before[0];
-                    report.target_ms += clocks[1].get() - before[1];
+                    let target = clocks[1].get() - before[1];
+                    let inside = match (inside, session.target().model_seconds()?) {
+                        (Some(before), Some(now)) => now - before,
+                        _ => target,
+                    };
+                    report.target_ms += inside;
+                    report.bridge_ms += target - inside;
                     totals.add(&outcome);
                 }
             }
         }
         report.fill(&totals);
         Ok(report)
+    }
+
+    /// The target of a worker, loaded.
+    fn worker(&self) -> Result<Option<TargetFolder>> {
+        let Some(target) = &self.target else {
+            self.torch.settings([])?;
+            return Ok(None);
+        };
+        let Some(model) = torch_model(target) else {
+            bail!("--target {}: must be {TORCH_PREFIX}DIR", target.display());
+        };
+        let settings = TorchSettings {
+            clock: Some(self.least_step()),
+            ..self.torch.settings([&**target])?
+        };
+        TargetFolder::torch(&model, &settings).map(Some)
+    }
+
+    fn least_step(&self) -> Duration {
+        Duration::from_millis(self.target_step_ms.unwrap_or_default().into())
+    }
+
+    fn target_engine(&self, tokens: usize, clock: &Rc<Cell<f64>>) -> Result<Timed> {
+        let on = self.devices.target()?;
+        let own = self.engine(self.target_shape, self.weights, tokens, on, clock)?;
+        let least = self.least_step();
+        Ok(Timed { least, ..own })
+    }
+
+    /// A sequence of a worker, which waits by itself for the end of a step.
+    fn sequence(&self, worker: &TargetFolder, clock: &Rc<Cell<f64>>) -> Result<Timed> {
+        let Some(torch) = worker.worker() else {
+            bail!("the target has no worker");
+        };
+        let tokens = worker.vocabulary.len();
+        let engine = torch.sequence(worker.max_context())?;
+        Ok(Timed {
+            vocab: worker.vocab_size(),
+            decoder: Decoder::Worker(Box::new(engine)),
+            seconds: clock.clone(),
+            tokens,
+            keeps: !self.all_logits,
+            least: Duration::ZERO,
+        })
     }
 
     fn drafts_in(&self) -> WeightType {
@@ -309,23 +286,41 @@ impl RoundArgs {
         subject.prepare()?;
         Ok(Timed {
             vocab,
-            subject,
+            decoder: Decoder::Own(subject),
             seconds: clock.clone(),
             tokens,
             keeps: !self.all_logits,
+            least: Duration::ZERO,
         })
     }
 
     fn blank(&self, mode: VerifyMode, drafter: &Timed, target: &Timed) -> Report {
+        let (name, weights, kernels) = match &target.decoder {
+            Decoder::Own(own) => {
+                let name = self.target_shape.name();
+                (name, self.weights.to_string(), own.kernels())
+            }
+            Decoder::Worker(engine) => {
+                let facts = engine.torch().facts();
+                let name = facts.architecture.clone();
+                let kernels = format!("torch {} on {}", facts.torch, facts.device);
+                (name, facts.dtype.clone(), kernels)
+            }
+        };
+        let threads = match &drafter.decoder {
+            Decoder::Own(own) => own.threads(),
+            Decoder::Worker(_) => 0,
+        };
         Report {
             drafter: self.drafter_shape.name(),
-            target: self.target_shape.name(),
+            target: name,
             draft_vocabulary: drafter.vocab,
             target_vocabulary: target.vocab,
-            weights: self.weights.to_string(),
+            weights,
             draft_weights: self.drafts_in().to_string(),
-            kernels: target.subject.kernels(),
-            threads: target.subject.threads(),
+            kernels,
+            threads,
+            target_step_ms: self.target_step_ms,
             k: self.k,
             temperature: self.temperature,
             verify: mode.name(),
@@ -335,6 +330,7 @@ impl RoundArgs {
             round_ms: 0.0,
             drafter_ms: 0.0,
             target_ms: 0.0,
+            bridge_ms: 0.0,
             sampling_ms: 0.0,
             translate_ms: 0.0,
             verify_ms: 0.0,
@@ -347,7 +343,7 @@ impl RoundArgs {
 
 /// Bytes copied from graphics devices by both models.
 fn fetched_bytes(session: &Session<Timed, Timed>) -> u64 {
-    session.drafter().subject.fetched_bytes() + session.target().subject.fetched_bytes()
+    session.drafter().fetched_bytes() + session.target().fetched_bytes()
 }
 
 fn vocabulary<I: TokenId>(folder: &Path) -> Result<Vocabulary<I>> {
@@ -371,6 +367,7 @@ impl Report {
         self.sampling_ms = mean(times.draft - self.drafter_ms);
         self.drafter_ms = mean(self.drafter_ms);
         self.target_ms = mean(self.target_ms);
+        self.bridge_ms = mean(self.bridge_ms);
         self.round_ms = mean(times.total());
         self.translate_ms = mean(times.translate);
         self.verify_ms = mean(times.verify);
@@ -400,14 +397,20 @@ impl Report {
             self.round_ms,
             100.0 * self.outside_share,
         );
-        for (part, ms) in [
+        let parts = [
             ("drafter forwards", self.drafter_ms),
             ("target forward", self.target_ms),
+            (BRIDGE, self.bridge_ms),
             ("draft sampling", self.sampling_ms),
             ("translation", self.translate_ms),
             ("verification", self.verify_ms),
             ("commit", self.commit_ms),
-        ] {
+        ];
+        let local = self.bridge_ms == 0.0;
+        for (part, ms) in parts
+            .into_iter()
+            .filter(|(part, _)| !(local && *part == BRIDGE))
+        {
             text += &format!("  {part:<17} {ms:>9.4} ms\n");
         }
         if self.fetched_bytes_per_round > 0.0 {

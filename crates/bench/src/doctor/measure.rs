@@ -1,7 +1,7 @@
 //! Measurement of answers: plain, with drafts of several lengths, and with prompt lookup.
 
 use anyhow::Result;
-use models::{Engine, ModelFolder, Talk, align};
+use models::{Engine, ModelFolder, Talk, TargetFolder, align};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
@@ -9,7 +9,7 @@ use spec_decode::{
     Sampling, Session, SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
 };
 use streams::Prompt as Question;
-use vocab_align::{DraftId, TargetId};
+use vocab_align::DraftId;
 
 use super::model::RoundCost;
 
@@ -123,7 +123,7 @@ pub struct ModelPair<'a> {
     /// The drafter.
     pub drafter: &'a ModelFolder<DraftId>,
     /// The target.
-    pub target: &'a ModelFolder<TargetId>,
+    pub target: &'a TargetFolder,
     /// Engine of the drafter.
     pub draft_engine: Engine,
     /// Engine of the target.
@@ -212,7 +212,7 @@ pub fn measure(
     })
 }
 
-fn session(mode: VerifyMode, settings: &Settings, target: &ModelFolder<TargetId>) -> SessionConfig {
+fn session(mode: VerifyMode, settings: &Settings, target: &TargetFolder) -> SessionConfig {
     SessionConfig {
         sampling: settings.sampling,
         stop: target.stop_tokens(),

@@ -15,14 +15,14 @@ use clap::Args;
 use experiment::DecodeConfig;
 use lm::{EngineSettings, LmConfig, WeightType};
 use models::step::{StepTimes, Stepper};
-use models::{ModelFolder, align};
+use models::{ModelFolder, TargetFolder, align};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 use streams::{MiniTask, Prompt, Split, load_prompts};
-use vocab_align::{DraftId, TargetId};
+use vocab_align::DraftId;
 
-use crate::args::DeviceArgs;
+use crate::args::{DeviceArgs, TorchArgs};
 use crate::{flag, print};
 use learning::Learning;
 use measure::{DecodingRun, Measured, ModelPair, Settings};
@@ -49,7 +49,8 @@ Answers a few prompts plainly, with drafts of several lengths, and with lookups 
 Says how fast each is here, at which acceptance rate drafting breaks even, and what to change. Run it
 alone on the machine.")]
 pub struct DoctorArgs {
-    /// Model folder of the target, or hf:owner/name[@revision].
+    /// Model folder of the target, or hf:owner/name[@revision]; torch: in front of it for a worker
+    /// of PyTorch.
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
     /// Model folder of the drafter, or hf:owner/name[@revision].
@@ -79,6 +80,8 @@ pub struct DoctorArgs {
     threads: usize,
     #[command(flatten)]
     devices: DeviceArgs,
+    #[command(flatten)]
+    torch: TorchArgs,
     /// Seed of the random streams.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -161,7 +164,7 @@ impl DoctorArgs {
             seed: self.seed,
         };
         let prompts = self.questions()?;
-        let target = ModelFolder::<TargetId>::load(&self.target)?;
+        let target = self.torch.load(&self.target)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
         let steps = self.steps(&drafter, &target)?;
         let pair = ModelPair {
@@ -226,15 +229,12 @@ impl DoctorArgs {
         Ok(settings.on(self.devices.target()?))
     }
 
-    fn steps(
-        &self,
-        drafter: &ModelFolder<DraftId>,
-        target: &ModelFolder<TargetId>,
-    ) -> Result<StepTimes> {
+    fn steps(&self, drafter: &ModelFolder<DraftId>, target: &TargetFolder) -> Result<StepTimes> {
         // Half of a short context leaves room for the measured steps.
         let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
         let mut small = Stepper::new(drafter, self.drafts()?, context(drafter.config()))?;
-        let mut large = Stepper::new(target, self.scores()?, context(target.config()))?;
+        let room = STEP_CONTEXT.min(target.max_context() / 2);
+        let mut large = Stepper::of_target(target, self.scores()?, room)?;
         models::step::measure(&mut small, &mut large)
     }
 
@@ -243,7 +243,7 @@ impl DoctorArgs {
         &self,
         measured: &Measured,
         drafter: &ModelFolder<DraftId>,
-        target: &ModelFolder<TargetId>,
+        target: &TargetFolder,
     ) -> Result<Option<Learning>> {
         let plain = &measured.plain;
         let speed = |way: &&DecodingRun| way.speed(plain);

@@ -23,6 +23,11 @@ struct Compared {
     verify: String,
     equal: usize,
     different: usize,
+    /// Number of the different answers whose first difference is a tie.
+    ties: usize,
+    /// Largest gap of the two best logits at a first difference.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    largest_gap: Option<f32>,
     /// The first few differences.
     differences: Vec<Difference>,
     cache_ngrams: usize,
@@ -41,6 +46,8 @@ struct Difference {
     found: Option<TargetId>,
     /// Logit margin by which the target prefers its own token: near 0 if rounding decides a tie.
     margin: Option<f32>,
+    /// Gap of the two best logits there, decoded one token at a time.
+    gap: f32,
 }
 
 /// Compares every mode on every prompt; the n-gram cache learns from prompt to prompt.
@@ -50,11 +57,12 @@ pub(super) fn run(
     models: &mut Models,
 ) -> Result<(Value, Vec<String>)> {
     let tokens = args.tokens.unwrap_or(TOKENS);
+    let tie = args.tie.unwrap_or_else(|| models.tie());
     let sampling = args.decode().sampling()?;
     let plain_config = PlainConfig {
         sampling,
         max_new_tokens: tokens,
-        stop: models.target.text.stop_tokens_unless(models.ignore_eos),
+        stop: models.target.stop_tokens_unless(models.ignore_eos),
     };
     let mut results: Vec<(Compared, Totals, NgramCache)> = modes
         .iter()
@@ -93,11 +101,8 @@ pub(super) fn run(
                 compared.equal += 1;
                 continue;
             }
-            compared.different += 1;
-            if compared.differences.len() < SHOWN {
-                let found = difference(models, prompt, &ids.target, &plain.tokens, &done.tokens)?;
-                compared.differences.push(found);
-            }
+            let found = difference(models, prompt, &ids.target, &plain.tokens, &done.tokens)?;
+            compared.add(found, tie);
         }
     }
     let mut failed = Vec::new();
@@ -108,10 +113,9 @@ pub(super) fn run(
         compared.block_efficiency = totals.block_efficiency();
         compared.bytes_per_forward = totals.bytes_per_forward();
         compared.seconds = totals.timings.total();
-        if compared.different > 0 {
-            let Compared {
-                verify, different, ..
-            } = &compared;
+        let different = compared.different - compared.ties;
+        if different > 0 {
+            let verify = &compared.verify;
             failed.push(format!("{verify} ({different} of {} prompts)", asked.len()));
         }
         reports.push(compared);
@@ -123,9 +127,22 @@ pub(super) fn run(
         "tokens": compared_tokens,
         "k": args.k,
         "repetition_penalty": args.repetition_penalty,
+        "tie_below": tie,
         "modes": reports,
     });
     Ok((report, failed))
+}
+
+impl Compared {
+    /// Adds an answer that is different. A gap of less than `tie` is none of speculation's making.
+    fn add(&mut self, found: Difference, tie: f32) {
+        self.different += 1;
+        self.ties += usize::from(found.gap < tie);
+        self.largest_gap = Some(self.largest_gap.map_or(found.gap, |gap| gap.max(found.gap)));
+        if self.differences.len() < SHOWN {
+            self.differences.push(found);
+        }
+    }
 }
 
 fn difference(
@@ -141,8 +158,21 @@ fn difference(
     target.truncate(0);
     let context = [ids, &plain[..position]].concat();
     let mut logits = Vec::new();
-    target.forward(&raw_ids(&context), &mut logits)?;
-    let row = &logits[logits.len() - target.vocab_size()..];
+    // One token at a time, as plain decoding reads them: rows of a worker depend on their number.
+    let context = raw_ids(&context);
+    target.prefill(&context[..ids.len().saturating_sub(1)])?;
+    for id in &context[ids.len().saturating_sub(1)..] {
+        target.forward(&[*id], &mut logits)?;
+    }
+    let row = &logits;
+    let mut best = [f32::NEG_INFINITY; 2];
+    for logit in row {
+        if *logit > best[0] {
+            best = [*logit, best[0]];
+        } else if *logit > best[1] {
+            best[1] = *logit;
+        }
+    }
     let margin = expected
         .zip(got)
         .map(|(expected, got)| row[expected.index()] - row[got.index()]);
@@ -152,5 +182,6 @@ fn difference(
         plain: expected,
         found: got,
         margin,
+        gap: best[0] - best[1],
     })
 }

@@ -16,12 +16,12 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-use crate::args::{DeviceArgs, parse_verify};
+use crate::args::{DeviceArgs, TorchArgs, parse_verify};
 use crate::flag;
 use crate::print;
 use experiment::DecodeConfig;
 use lm::WeightType;
-use models::{Engine, ModelFolder, align};
+use models::{Engine, ModelFolder, TargetFolder, align};
 
 /// Arguments of `lawtest`.
 #[derive(Debug, Args)]
@@ -29,13 +29,16 @@ use models::{Engine, ModelFolder, align};
   omnidraft lawtest --drafter models/D --target models/L --prompt 'Add 2 and 3.' --samples 20000
   omnidraft lawtest --drafter models/D --target models/L --verify paper --temperature 1 --samples 5000
   omnidraft lawtest --drafter models/D --target models/L --greedy --prompts 500
+  omnidraft lawtest --drafter models/D --target torch:models/L --torch-device cpu --greedy --prompts 10
 
 Sampled: the first tokens of many answers are counted in buckets whose probabilities under the
 target's own law are computed exactly, and compared by a G-test, Holm-corrected over the modes.
-Greedy: answers are compared with plain decoding, token for token.
+Greedy: answers are compared with plain decoding, token for token. A worker of PyTorch gives rows
+whose last bits depend on their number: first differences at ties (--tie) are counted, and pass.
 The command fails where a mode other than `paper` differs from the target.")]
 pub struct LawtestArgs {
-    /// Model folder of the target, or hf:owner/name[@revision].
+    /// Model folder of the target, or hf:owner/name[@revision]; torch: in front of it for a worker
+    /// of PyTorch.
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
     /// Model folder of the drafter, or hf:owner/name[@revision].
@@ -55,6 +58,11 @@ pub struct LawtestArgs {
     /// Prompts to compare greedily: mini streams, mixed scripts, code and emoji.
     #[arg(long, default_value_t = 100)]
     prompts: usize,
+    /// With --greedy: gap of the two best logits below which a first difference is a tie, and does
+    /// not fail. Default: 0, and for a target of PyTorch, whose rows depend on their number, 0.001
+    /// in float32, 0.05 in float16, 0.5 in other formats.
+    #[arg(long, value_name = "GAP")]
+    tie: Option<f32>,
     /// Prompt to answer when sampling.
     #[arg(
         long,
@@ -112,13 +120,15 @@ pub struct LawtestArgs {
     threads: usize,
     #[command(flatten)]
     devices: DeviceArgs,
+    #[command(flatten)]
+    torch: TorchArgs,
 }
 
 /// Both models, loaded.
 struct Models {
     /// True if answers go on after tokens that end them.
     ignore_eos: bool,
-    target: ModelFolder<TargetId>,
+    target: TargetFolder,
     drafter: ModelFolder<DraftId>,
     pair: Pair,
     shared: Pair,
@@ -161,7 +171,7 @@ impl LawtestArgs {
         if !self.greedy && sampling.is_greedy() {
             bail!("--temperature 0 leaves nothing to sample; use --greedy");
         }
-        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let target = self.torch.load(&self.target)?;
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let mut models = Models {
             ignore_eos: self.ignore_eos,
@@ -218,6 +228,20 @@ impl LawtestArgs {
 }
 
 impl Models {
+    /// The gap of the two best logits that rounding may close: none in an engine of this program.
+    fn tie(&self) -> f32 {
+        match self
+            .target
+            .worker()
+            .map(|torch| torch.facts().dtype.as_str())
+        {
+            None => 0.0,
+            Some("float32") => 1e-3,
+            Some("float16") => 0.05,
+            Some(_) => 0.5,
+        }
+    }
+
     fn ids(&self, prompt: &str) -> Result<Ids> {
         Ok(Ids {
             draft: self
@@ -231,7 +255,7 @@ impl Models {
         SessionConfig {
             sampling,
             acceptance: mode.acceptance,
-            stop: self.target.text.stop_tokens_unless(self.ignore_eos),
+            stop: self.target.stop_tokens_unless(self.ignore_eos),
             learn_ngrams: false,
             ..SessionConfig::new(mode.verify, tokens)
         }

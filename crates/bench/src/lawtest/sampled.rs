@@ -46,7 +46,7 @@ pub(super) fn run(
         &mut models.target_engine,
         &ids.target,
         sampling,
-        &models.target.text.stop_tokens_unless(models.ignore_eos),
+        &models.target.stop_tokens_unless(models.ignore_eos),
         tokens,
         LEAST_EXPECTED / f64::from(args.samples),
     )?;

@@ -29,6 +29,12 @@ impl fmt::Display for Place {
 /// Keys in the order written.
 pub(crate) type Table = IndexMap<String, Node>;
 
+/// The key that says of what kind the model of a table is; `None` for other tables.
+fn model_kind(table: &Table) -> Option<&'static str> {
+    let kinds = ["path", "trace", "torch"];
+    kinds.into_iter().find(|kind| table.contains_key(*kind))
+}
+
 /// A value and its place; values of presets have none.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
@@ -163,10 +169,16 @@ impl Node {
         }
     }
 
-    /// Merges `other` into this: tables merge key by key, anything else replaces.
+    /// Merges `other` into this: tables merge key by key, anything else replaces. A model of another
+    /// kind replaces too, so that including a file swaps a folder for a recording or a worker.
     pub(crate) fn merge(&mut self, other: Node) {
         match (&mut self.kind, other.kind) {
             (Kind::Table(own), Kind::Table(theirs)) => {
+                if let (Some(old), Some(new)) = (model_kind(own), model_kind(&theirs))
+                    && old != new
+                {
+                    own.clear();
+                }
                 for (key, node) in theirs {
                     match own.get_mut(&key) {
                         Some(old) => old.merge(node),

@@ -18,7 +18,9 @@ pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{LearnConfig, NothingToLearn, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
-pub use model::{CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TraceConfig};
+pub use model::{
+    CostPadding, ModelConfig, ModelsConfig, NamedLatency, StepCost, TorchConfig, TraceConfig,
+};
 pub use policy::{CostsConfig, EXPLORE, PolicyFault, PolicyName};
 
 /// True for a default value, which a manifest leaves out.

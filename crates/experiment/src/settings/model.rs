@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use lm::{Device, WeightType};
+use torch_engine::Dtype;
 
 use super::is_default;
 
@@ -44,7 +45,8 @@ impl ModelsConfig {
 }
 
 /// A model folder: `"models/L"`, or `{ path = "models/L", device = "gpu", pad_layers = 12 }`. Or a
-/// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`.
+/// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`. Or a target
+/// that a worker of PyTorch decodes: `{ torch = "models/L", dtype = "bfloat16" }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelConfig {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`; for a
@@ -56,6 +58,8 @@ pub struct ModelConfig {
     pub padding: CostPadding,
     /// The recording that replaces the model.
     pub trace: Option<TraceConfig>,
+    /// The worker of PyTorch that decodes the model.
+    pub torch: Option<TorchConfig>,
     /// Variables of its chat template.
     pub chat_template_kwargs: Map<String, Value>,
     /// A system message in front of every prompt.
@@ -70,11 +74,24 @@ impl ModelConfig {
             device: None,
             padding: CostPadding::default(),
             trace: None,
+            torch: None,
             chat_template_kwargs: Map::new(),
             system: None,
         }
     }
 }
+
+/// A target that a worker of PyTorch decodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TorchConfig {
+    /// Number format of weights and computation.
+    pub dtype: Dtype,
+    /// Device: `cpu`, `cuda`, `cuda:N`, `mps` or `auto`.
+    pub device_map: String,
+}
+
+/// Device of a worker if none is named.
+const AUTO: &str = "auto";
 
 /// A recorded target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,6 +179,20 @@ pub(crate) struct ModelTable {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     path: Option<PathBuf>,
+    /// For a target, in place of `path`: a model folder or `hf:owner/name[@revision]` that a worker
+    /// of PyTorch decodes (`docs/models-and-data.md`). Any model that transformers reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    torch: Option<PathBuf>,
+    /// With `torch`: number format of weights and computation, `float32`, `float16`, `bfloat16`, or
+    /// `auto` for that of the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("default" = "auto"))]
+    dtype: Option<Dtype>,
+    /// With `torch`: device, `cpu`, `cuda`, `cuda:N`, `mps`; or `auto`, which spreads the model if
+    /// accelerate is installed, and otherwise takes the first of `cuda`, `mps` and `cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = "auto"))]
+    device_map: Option<String>,
     /// For a target, in place of `path`: the file of a recording (`omnidraft trace`). `{task}` and
     /// `{split}` in it are replaced by those of a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,6 +233,18 @@ pub(crate) struct ModelTable {
 impl Serialize for ModelConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let path = || Some(self.path.clone());
+        if let Some(torch) = &self.torch {
+            let named = Some(&torch.device_map).filter(|name| *name != AUTO);
+            return ModelTable {
+                torch: path(),
+                dtype: Some(torch.dtype).filter(|dtype| *dtype != Dtype::Auto),
+                device_map: named.cloned(),
+                chat_template_kwargs: self.chat_template_kwargs.clone(),
+                system: self.system.clone(),
+                ..ModelTable::default()
+            }
+            .serialize(serializer);
+        }
         let table = match &self.trace {
             None if *self == Self::of(self.path.clone()) => {
                 return self.path.serialize(serializer);
@@ -238,7 +281,7 @@ impl<'de> Deserialize<'de> for ModelConfig {
             type Value = ModelConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model folder, { path = FOLDER, device = DEVICE, pad_layers = N, pad_width = N } or { trace = FILE, tokenizer = PATH }")
+                f.write_str("a model folder, { path = FOLDER, device = DEVICE, pad_layers = N, pad_width = N }, { trace = FILE, tokenizer = PATH } or { torch = FOLDER, dtype = DTYPE, device_map = DEVICE }")
             }
 
             fn visit_str<E: Error>(self, path: &str) -> Result<ModelConfig, E> {
@@ -257,6 +300,15 @@ impl<'de> Deserialize<'de> for ModelConfig {
 impl ModelTable {
     /// The model, if the keys fit together.
     fn check(self) -> Result<ModelConfig, &'static str> {
+        if self.torch.is_some() {
+            return self.worker();
+        }
+        if self.dtype.is_some() || self.device_map.is_some() {
+            return Err(
+                "`dtype` and `device_map` go with `torch`; `device` and decode.weights are those of \
+                 this program's own engine",
+            );
+        }
         let padding = CostPadding {
             layers: self.pad_layers,
             width: self.pad_width,
@@ -289,7 +341,7 @@ impl ModelTable {
                 );
             }
             (None, Some(_), None) => return Err("`trace` needs `tokenizer`"),
-            (None, None, _) => return Err("needs `path`, or `trace` and `tokenizer`"),
+            (None, None, _) => return Err("needs `path`, `torch`, or `trace` and `tokenizer`"),
             (Some(_), ..) => {
                 return Err("`path` and `trace` are two targets; take away one of them");
             }
@@ -303,6 +355,48 @@ impl ModelTable {
             ..ModelConfig::of(path)
         })
     }
+}
+
+impl ModelTable {
+    /// The target that a worker decodes, if the keys fit together.
+    fn worker(self) -> Result<ModelConfig, &'static str> {
+        let other = self.path.is_some() || self.trace.is_some() || self.tokenizer.is_some();
+        if other {
+            return Err("`torch` is a target by itself; take away `path`, `trace` and `tokenizer`");
+        }
+        if self.cost.is_some() || self.latency.is_some() {
+            return Err(
+                "`cost` and `latency` are for recorded targets; a worker takes its own time",
+            );
+        }
+        if self.device.is_some() {
+            return Err("`device` is for this program's own engine; a worker has `device_map`");
+        }
+        if self.pad_layers > 0 || self.pad_width > 0 {
+            return Err("a model of a worker cannot be padded");
+        }
+        let device_map = self.device_map.unwrap_or_else(|| AUTO.to_owned());
+        if !is_device(&device_map) {
+            return Err("`device_map`: must be cpu, cuda, cuda:N, mps or auto");
+        }
+        let torch = TorchConfig {
+            dtype: self.dtype.unwrap_or_default(),
+            device_map,
+        };
+        Ok(ModelConfig {
+            torch: Some(torch),
+            chat_template_kwargs: self.chat_template_kwargs,
+            system: self.system,
+            ..ModelConfig::of(self.torch.unwrap_or_default())
+        })
+    }
+}
+
+/// True for a name of a device of PyTorch that a worker takes.
+fn is_device(name: &str) -> bool {
+    let numbered = name.strip_prefix("cuda:");
+    ["cpu", "cuda", "mps", AUTO].contains(&name)
+        || numbered.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
 impl JsonSchema for ModelConfig {
@@ -341,6 +435,44 @@ mod tests {
         assert_eq!(json["far"]["device"], "gpu:1");
         let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
         assert_eq!(again, targets);
+    }
+
+    #[test]
+    fn targets_of_workers_are_read_and_written_back() {
+        let text = "a = { torch = \"models/L\" }\n\
+             b = { torch = \"hf:o/n\", dtype = \"bfloat16\", device_map = \"cuda:1\", system = \"s\" }\n";
+        let targets: BTreeMap<String, ModelConfig> = toml::from_str(text).unwrap();
+        assert_eq!(targets["a"].path.to_str(), Some("models/L"));
+        let worker = |name: &str| targets[name].torch.clone().unwrap();
+        assert_eq!(worker("a").dtype, Dtype::Auto);
+        assert_eq!(worker("a").device_map, "auto");
+        assert_eq!(worker("b").dtype, Dtype::Bf16);
+        let json = serde_json::to_value(&targets).unwrap();
+        assert_eq!(json["a"].as_object().unwrap().len(), 1);
+        assert_eq!(json["b"]["device_map"], "cuda:1");
+        let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
+        assert_eq!(again, targets);
+        for (wrong, what) in [
+            ("{ path = \"p\", dtype = \"float32\" }", "go with `torch`"),
+            ("{ path = \"p\", device_map = \"cpu\" }", "go with `torch`"),
+            ("{ torch = \"p\", path = \"p\" }", "by itself"),
+            ("{ torch = \"p\", device = \"gpu\" }", "`device_map`"),
+            (
+                "{ torch = \"p\", weights = \"int4\" }",
+                "unknown field `weights`",
+            ),
+            ("{ torch = \"p\", pad_layers = 1 }", "padded"),
+            ("{ torch = \"p\", device_map = \"cuda:x\" }", "cuda:N"),
+            ("{ torch = \"p\", dtype = \"int4\" }", "bfloat16"),
+            (
+                "{ torch = \"p\", cost = { shape = \"s\", weights = \"f32\" } }",
+                "its own time",
+            ),
+        ] {
+            let read = toml::from_str::<BTreeMap<String, ModelConfig>>(&format!("a = {wrong}"));
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains(what), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl FakeHub {
     fn answer(&self, path: &str, start: usize, one_byte: bool, token: bool) -> Vec<u8> {
         let mut state = self.state.lock().unwrap();
         if let Some(rest) = path.strip_prefix("/api/") {
-            let Some((name, _)) = rest.split_once("/revision/") else {
+            let name = rest.split_once("/revision/").map(|(name, _)| name);
+            let Some(name) = name else {
                 return status(404, "Not Found");
             };
             let Some(repository) = state.repositories.get(name) else {
@@ -131,10 +132,19 @@ impl FakeHub {
             };
             let siblings: Vec<_> = repository
                 .files
-                .keys()
-                .map(|file| serde_json::json!({ "rfilename": file }))
+                .iter()
+                .map(|(file, bytes)| serde_json::json!({ "rfilename": file, "size": bytes.len() }))
                 .collect();
-            let body = serde_json::json!({ "sha": commit(name), "siblings": siblings });
+            let gated = match repository.gated {
+                true => serde_json::json!("manual"),
+                false => serde_json::json!(false),
+            };
+            let body = serde_json::json!({
+                "sha": commit(name),
+                "siblings": siblings,
+                "gated": gated,
+                "safetensors": { "total": 1_000_000 },
+            });
             return reply("200 OK", "", body.to_string().as_bytes());
         }
         let Some((name, rest)) = path.trim_start_matches('/').split_once("/resolve/") else {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use experiment::{JobConfig, Segment};
 use models::{ModelFolder, template_variables};
-use results::{InputFile, Manifest, RecordedTarget, StepLatency};
+use results::{InputFile, Manifest, RecordedTarget, StepLatency, TorchTarget};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 
 use super::{Job, SPLITS, Tally};
@@ -120,6 +120,12 @@ impl<'a> Job<'a> {
         self.targets.iter().filter_map(|(name, target)| {
             Some((name.clone(), target.recorded.as_ref()?.described.clone()))
         })
+    }
+
+    /// The targets that a worker decodes, by name.
+    pub(super) fn workers(&self) -> impl Iterator<Item = (String, TorchTarget)> {
+        let targets = self.targets.iter();
+        targets.filter_map(|(name, target)| Some((name.clone(), target.torch.clone()?)))
     }
 
     /// Measures the step times of padded models on this machine.

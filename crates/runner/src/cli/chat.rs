@@ -26,6 +26,7 @@ const HELP: &str = "\
 #[command(after_help = "Examples:
   omnidraft chat --target models/L --drafter models/D --state runs/chat
   omnidraft chat --target models/Q --drafter models/D --temperature 0.7 --seed 7
+  omnidraft chat --target torch:models/Q --torch-device cpu --drafter models/D
   omnidraft chat --target http://127.0.0.1:8666 --drafter models/D
   printf 'Add 2 and 3.\\n/stats\\n' | omnidraft chat --target models/L --drafter models/D
 

@@ -10,8 +10,12 @@ use cpu_engine::MemoryUse;
 use experiment::DecodeConfig;
 use hub::local_folder;
 use lm::{EngineSettings, KvType, LmConfig, LmError, StoredCheckpoint, TensorSource, WeightType};
-use models::{ChatTemplate, DRAFT_ROOM, Generation, check_model, ends, engine_options};
+use models::{
+    ChatTemplate, DRAFT_ROOM, Generation, TorchNeeds, check_model, ends, engine_options,
+    torch_model,
+};
 use serde::Serialize;
+use torch_engine::Dtype;
 use vocab_align::{Alignment, AlignmentStats, DraftId, MappingMode, TargetId, TokenId, Vocabulary};
 use weights::WeightsError;
 
@@ -22,10 +26,11 @@ use super::print;
 #[command(after_help = "Examples:
   omnidraft check models/D models/L
   omnidraft check models/L --context 512 --kv f16 --json
+  omnidraft check models/D torch:models/L
   omnidraft check DIR")]
 pub struct CheckArgs {
     /// Model folders; the first of two is the drafter, the second the target. config.json is
-    /// enough.
+    /// enough. torch: in front of a folder says what a worker of PyTorch needs for it.
     #[arg(required = true, value_name = "DIR")]
     models: Vec<PathBuf>,
     /// Tokens of prompt and answer (default: the model's prompt budget, 64 tokens, room for a draft).
@@ -44,7 +49,7 @@ pub struct CheckArgs {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    models: Vec<Model>,
+    models: Vec<Entry>,
     /// Alignment of two models.
     pair: Option<AlignmentStats>,
     machine: Machine,
@@ -54,6 +59,28 @@ struct Report {
 #[derive(Debug, Serialize)]
 struct Machine {
     available_bytes: Option<u64>,
+}
+
+/// A model, by its decoder.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Entry {
+    Own(Box<Model>),
+    Torch(TorchModel),
+}
+
+/// A model that a worker of PyTorch decodes.
+#[derive(Debug, Serialize)]
+struct TorchModel {
+    path: PathBuf,
+    #[serde(flatten)]
+    needs: TorchNeeds,
+    /// Bytes of weights in a number format of the worker.
+    memory: Vec<(Dtype, u64)>,
+    /// Number of tokens that the following figure is for.
+    context: Option<usize>,
+    /// Bytes of keys and values at 16 bits a number.
+    kv_bytes: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -113,23 +140,28 @@ impl CheckArgs {
         if self.context == Some(0) || self.threads == 0 {
             bail!("--context and --threads must be at least 1");
         }
-        let folders = self.models.iter().map(|path| local_folder(path));
-        let folders = folders.collect::<Result<Vec<_>, _>>()?;
-        let models = folders.iter().map(|folder| self.model(folder));
-        let mut models = models.collect::<Result<Vec<_>>>()?;
+        let mut folders = Vec::new();
+        let mut models = Vec::new();
+        for path in &self.models {
+            let model = torch_model(path);
+            let folder = local_folder(model.as_deref().unwrap_or(path))?.into_owned();
+            models.push(match model {
+                Some(_) => Entry::Torch(self.torch_model(path, &folder)?),
+                None => Entry::Own(Box::new(self.model(&folder)?)),
+            });
+            folders.push(folder);
+        }
         let machine = Machine {
             available_bytes: available(),
         };
         let all = |kind: usize| {
-            let bytes = models
-                .iter()
-                .map(|model| model.memory[kind].total_bytes as u64);
+            let bytes = own(&models).map(|model| model.memory[kind].total_bytes as u64);
             bytes.sum::<u64>()
         };
         let fits: Vec<_> = (0..WeightType::ALL.len())
             .map(|kind| machine.available_bytes.map(|most| all(kind) <= most))
             .collect();
-        for model in &mut models {
+        for model in models.iter_mut().filter_map(Entry::own_mut) {
             for (memory, fits) in model.memory.iter_mut().zip(&fits) {
                 memory.fits = *fits;
             }
@@ -149,6 +181,21 @@ impl CheckArgs {
         }
     }
 
+    fn torch_model(&self, path: &Path, folder: &Path) -> Result<TorchModel> {
+        check_model(folder)?;
+        let needs = TorchNeeds::of(folder)?;
+        let memory = [Dtype::F32, Dtype::F16, Dtype::Bf16].into_iter();
+        let memory = memory.filter_map(|dtype| Some((dtype, needs.weights(dtype)?)));
+        let cached = needs.cached_a_token.zip(self.context);
+        Ok(TorchModel {
+            path: path.to_owned(),
+            memory: memory.collect(),
+            context: self.context,
+            kv_bytes: cached.map(|(numbers, context)| 2 * numbers * context as u64),
+            needs,
+        })
+    }
+
     fn model(&self, folder: &Path) -> Result<Model> {
         check_model(folder)?;
         let stored = match StoredCheckpoint::open(folder) {
@@ -166,7 +213,7 @@ impl CheckArgs {
             false => None,
         };
         let ends = match &tokenizer {
-            Some(vocabulary) => ends(folder, &config, vocabulary)?
+            Some(vocabulary) => ends(folder, &config.eos_token_ids, config.vocab_size, vocabulary)?
                 .into_iter()
                 .map(|end| AnswerEnd {
                     id: end.id.get(),
@@ -279,11 +326,77 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
+/// The models that an engine of this program decodes.
+fn own(models: &[Entry]) -> impl Iterator<Item = &Model> {
+    models.iter().filter_map(|entry| match entry {
+        Entry::Own(model) => Some(&**model),
+        Entry::Torch(_) => None,
+    })
+}
+
+impl Entry {
+    fn own_mut(&mut self) -> Option<&mut Model> {
+        match self {
+            Self::Own(model) => Some(model),
+            Self::Torch(_) => None,
+        }
+    }
+}
+
+impl TorchModel {
+    fn write(&self, text: &mut String) -> Result<()> {
+        let needs = torch_needs(&self.needs);
+        writeln!(text, "{}\n  {needs}", self.path.display())?;
+        if let (Some(context), Some(bytes)) = (self.context, self.kv_bytes) {
+            let bytes = size(bytes);
+            writeln!(
+                text,
+                "  a context of {context} tokens: KV cache at 16 bits {bytes}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// The needs of a worker of PyTorch for a model: `LlamaForCausalLM, 0.3M parameters: 1.2 MB in
+/// float32, 0.6 MB in float16, 0.6 MB in bfloat16 (auto is float32)`.
+pub(super) fn torch_needs(needs: &TorchNeeds) -> String {
+    let mut text = needs
+        .architecture
+        .clone()
+        .unwrap_or_else(|| "a model".to_owned());
+    let sizes: Vec<String> = [Dtype::F32, Dtype::F16, Dtype::Bf16]
+        .into_iter()
+        .filter_map(|dtype| Some(format!("{} in {dtype}", size(needs.weights(dtype)?))))
+        .collect();
+    match (needs.parameters, &needs.quantised, needs.file_bytes) {
+        (Some(parameters), ..) => {
+            let millions = parameters as f64 / 1e6;
+            text += &format!(", {millions:.1}M parameters: {}", sizes.join(", "));
+        }
+        (None, Some(method), Some(bytes)) => {
+            text += &format!(", quantised by {method}: {} as stored", size(bytes));
+        }
+        _ => text += ", of unknown size",
+    }
+    if let Some(dtype) = &needs.dtype {
+        text += &format!(" (auto is {dtype})");
+    }
+    if let Some(numbers) = needs.cached_a_token {
+        let bytes = 2 * numbers * 1000;
+        text += &format!("; KV cache {} for 1000 tokens at 16 bits", size(bytes));
+    }
+    text
+}
+
 impl Report {
     fn text(&self) -> Result<String> {
         let mut text = String::new();
         for model in &self.models {
-            model.write(&mut text)?;
+            match model {
+                Entry::Own(model) => model.write(&mut text)?,
+                Entry::Torch(model) => model.write(&mut text)?,
+            }
         }
         if let Some(pair) = &self.pair {
             writeln!(
@@ -298,9 +411,12 @@ impl Report {
         } else if self.models.len() == 2 {
             writeln!(text, "pair\n  unknown: both folders need a tokenizer.json")?;
         }
+        let Some(first) = own(&self.models).next() else {
+            return Ok(text);
+        };
         match self.machine.available_bytes {
             Some(bytes) => {
-                let fits = |index: usize| self.models[0].memory[index].fits == Some(true);
+                let fits = |index: usize| first.memory[index].fits == Some(true);
                 let names = (0..WeightType::ALL.len()).filter(|index| fits(*index));
                 let names: Vec<_> = names.map(|index| WeightType::ALL[index].name()).collect();
                 let fit = match names.is_empty() {

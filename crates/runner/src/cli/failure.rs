@@ -13,6 +13,7 @@ use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
 use streams::StreamError;
+use torch_engine::TorchError;
 
 /// The message for stderr.
 pub fn report(error: &anyhow::Error) -> String {
@@ -97,7 +98,13 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         };
     }
     own_hint!(StreamError ExperimentError JobsError ReportError ResultsError TemplateError);
-    own_hint!(ImportError CorpusError HubError TraceError);
+    own_hint!(ImportError CorpusError HubError TraceError TorchError);
+    // An engine's own error is shown through the one that wraps it, which is no cause of it.
+    if let Some(ModelError::Other(own)) = cause.downcast_ref::<ModelError>()
+        && let Some(error) = own.downcast_ref::<TorchError>()
+    {
+        return error.hint();
+    }
     if let Some(e) = cause.downcast_ref::<DeviceError>() {
         return Some(e.hint().to_owned());
     }

@@ -13,12 +13,12 @@ use spec_decode::{
     PromptLookup, Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode,
     decode_plain,
 };
-use vocab_align::{DraftId, TargetId, TokenId, Vocabulary};
+use vocab_align::{DraftId, TargetId, Vocabulary};
 
-use bench::args::{DeviceArgs, flag, parse_verify, print, write_out};
+use bench::args::{DeviceArgs, TorchArgs, flag, parse_verify, print, write_out};
 use experiment::DecodeConfig;
 use lm::{KvType, WeightType};
-use models::{Engine, ModelFolder, align};
+use models::{Engine, ModelFolder, TargetFolder, align};
 
 use super::template::{TemplateArgs, note_left_out};
 
@@ -38,10 +38,11 @@ const MOST_DRAFTED: usize = 64;
   omnidraft generate --target http://127.0.0.1:8666 --drafter models/D --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --drafter models/D --prompt 'Add 2 and 3.' --device gpu
   omnidraft generate --target hf:Qwen/Qwen3-0.6B --prompt 'Add 2 and 3.' --chat-template-kwargs '{\"enable_thinking\": false}'
+  omnidraft generate --target torch:models/L --torch-device cpu --drafter models/D --prompt 'Add 2 and 3.'
   omnidraft generate --target models/L --prompt Hello --n 3 --temperature 0.8 --seed 7 --json")]
 pub struct GenerateArgs {
-    /// Model folder of the target, or hf:owner/name[@revision]; or http://HOST:PORT[/NAME], where
-    /// `omnidraft serve --expose-logits` runs.
+    /// Model folder of the target, or hf:owner/name[@revision], with torch: in front of it for a
+    /// worker of PyTorch; or http://HOST:PORT[/NAME], where `omnidraft serve --expose-logits` runs.
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
     /// Model folder of the drafter, or hf:owner/name[@revision]; without one, decoding is plain.
@@ -108,6 +109,8 @@ pub struct GenerateArgs {
     threads: usize,
     #[command(flatten)]
     devices: DeviceArgs,
+    #[command(flatten)]
+    torch: TorchArgs,
     /// Print JSON instead of streaming text.
     #[arg(long)]
     json: bool,
@@ -147,16 +150,16 @@ impl GenerateArgs {
         if self.target.to_string_lossy().starts_with("http") && !self.target.exists() {
             return self.remote(mode, sampling);
         }
-        let mut target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let mut target = self.torch.load(&self.target)?;
         let mut drafter = self
             .drafter
             .as_deref()
             .map(ModelFolder::<DraftId>::load)
             .transpose()?;
-        note_left_out(&target.text, &self.penalties(), APPLIED_BY);
+        note_left_out(&target, &self.penalties(), APPLIED_BY);
         let (variables, system) = (self.template.variables()?, self.template.system());
         let needed = self.template.is_used();
-        target.text.asked_with(&variables, system, needed)?;
+        target.asked_with(&variables, system, needed)?;
         if let Some(drafter) = &mut drafter {
             // The drafter's prompt does not affect the answer, so that a refusal of its template is
             // ignored.
@@ -180,9 +183,10 @@ impl GenerateArgs {
     }
 
     /// The target's engine, for a prompt of `prompt` tokens.
-    fn target_engine(&self, target: &ModelFolder<TargetId>, prompt: usize) -> Result<Engine> {
+    fn target_engine(&self, target: &TargetFolder, prompt: usize) -> Result<Engine> {
         let mut settings = self.decode().engine().on(self.devices.target()?);
-        if target.config().rope.scaling.depends_on_context() {
+        let scaling = target.folder().map(|folder| &folder.config().rope.scaling);
+        if scaling.is_some_and(|scaling| scaling.depends_on_context()) {
             // The context is the maximum that the text may need, so that a short one is decoded as
             // in transformers; it is the same with and without a drafter.
             settings.context = Some(prompt + self.max_tokens + MOST_DRAFTED + 1);
@@ -191,8 +195,7 @@ impl GenerateArgs {
     }
 
     /// Prints a note if the context of a model ends before --max-tokens.
-    fn note_room<I: TokenId>(&self, role: &str, model: &ModelFolder<I>, prompt: usize) {
-        let context = model.config().max_context();
+    fn note_room(&self, role: &str, context: usize, prompt: usize) {
         let room = context.saturating_sub(prompt);
         if room < self.max_tokens {
             eprintln!(
@@ -322,11 +325,11 @@ impl GenerateArgs {
         }
     }
 
-    fn plain(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
+    fn plain(&self, sampling: Sampling, target: &TargetFolder) -> Result<Vec<Answer>> {
         let prompt = target.encode(&target.template.render(&self.prompt)?)?;
-        self.note_room("target", target, prompt.len());
+        self.note_room("target", target.max_context(), prompt.len());
         let mut engine = self.target_engine(target, prompt.len())?;
-        let stop = target.text.stop_tokens_unless(self.ignore_eos);
+        let stop = target.stop_tokens_unless(self.ignore_eos);
         let config = PlainConfig {
             sampling,
             max_new_tokens: self.max_tokens,
@@ -360,14 +363,14 @@ impl GenerateArgs {
         &self,
         mode: VerifyMode,
         sampling: Sampling,
-        target: &ModelFolder<TargetId>,
+        target: &TargetFolder,
         drafter: &ModelFolder<DraftId>,
     ) -> Result<Vec<Answer>> {
         let rendered = target.template.render(&self.prompt)?;
         let target_ids = target.encode(&rendered)?;
         let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
-        self.note_room("target", target, target_ids.len());
-        self.note_room("drafter", drafter, draft_ids.len());
+        self.note_room("target", target.max_context(), target_ids.len());
+        self.note_room("drafter", drafter.config().max_context(), draft_ids.len());
         let decode = self.decode();
         let engines = (
             drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
@@ -386,9 +389,9 @@ impl GenerateArgs {
     }
 
     /// Drafts from the text so far, in the target's own tokens.
-    fn look_up(&self, sampling: Sampling, target: &ModelFolder<TargetId>) -> Result<Vec<Answer>> {
+    fn look_up(&self, sampling: Sampling, target: &TargetFolder) -> Result<Vec<Answer>> {
         let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
-        self.note_room("target", target, target_ids.len());
+        self.note_room("target", target.max_context(), target_ids.len());
         let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
         let engine = self.target_engine(target, target_ids.len())?;
         let drafter = PromptLookup::new(engine.vocab_size());
@@ -406,12 +409,12 @@ impl GenerateArgs {
         &self,
         mode: VerifyMode,
         sampling: Sampling,
-        target: &ModelFolder<TargetId>,
+        target: &TargetFolder,
     ) -> SessionConfig {
         SessionConfig {
             sampling,
             acceptance: self.acceptance,
-            stop: target.text.stop_tokens_unless(self.ignore_eos),
+            stop: target.stop_tokens_unless(self.ignore_eos),
             ..SessionConfig::new(mode, self.max_tokens)
         }
     }
@@ -420,7 +423,7 @@ impl GenerateArgs {
         &self,
         mut session: Session<D, T>,
         prompt: Prompt<'_>,
-        target: &ModelFolder<TargetId>,
+        target: &TargetFolder,
     ) -> Result<Vec<Answer>> {
         let mut cache = NgramCache::new(CacheConfig::default());
         let mut worth = CopyRecord::default();

@@ -205,8 +205,8 @@ pub fn dry_run(
             absent.join(", ")
         )?;
     }
-    // A missing model cannot be timed.
-    let timed = models.absent.is_empty();
+    // A missing model cannot be timed; a worker would have to be started.
+    let timed = models.absent.is_empty() && !models.worker;
     let mut total = 0.0;
     for stage in &plan.experiment.stages {
         let jobs: Vec<&Job> = open
@@ -266,7 +266,13 @@ pub fn dry_run(
              learning and loading come on top and can double it",
             duration(total)
         )?,
-        false => writeln!(text, "no estimate of the time: not all models are here")?,
+        false => {
+            let why = match models.absent.is_empty() {
+                true => "a worker of PyTorch is not started before a run",
+                false => "not all models are here",
+            };
+            writeln!(text, "no estimate of the time: {why}")?;
+        }
     }
     Ok(text)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use bench::args::TorchArgs;
 use clap::Args;
 use lm::{Device, EngineSettings, KvType, WeightType};
 use serve::{
@@ -18,7 +19,8 @@ use super::template::note_left_out;
 #[derive(Debug, Args)]
 pub struct ServiceArgs {
     /// Target that answers: a model folder or hf:owner/name[@revision], or NAME=FOLDER; may be
-    /// repeated. Requests use its name, by default the last part of the folder.
+    /// repeated. Requests use its name, by default the last part of the folder. torch: in front of a
+    /// folder has a worker of PyTorch decode it, one sequence after the other.
     /// http://HOST:PORT[/NAME] is a target on another machine, where `omnidraft serve
     /// --expose-logits` runs.
     #[arg(long = "target", value_name = "[NAME=]DIR", required = true)]
@@ -123,6 +125,8 @@ pub struct ServiceArgs {
     /// Device of targets and drafter: cpu, gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
+    #[command(flatten)]
+    torch: TorchArgs,
 }
 
 impl ServiceArgs {
@@ -164,12 +168,13 @@ impl ServiceArgs {
             context: Some(self.context),
             ..EngineSettings::new(self.weights, self.threads).on(self.device)
         };
+        let targets = self.targets.iter().map(|text| named(text));
+        let targets: Vec<(String, PathBuf)> = targets.collect::<Result<_>>()?;
         Ok(Options {
-            targets: self
-                .targets
-                .iter()
-                .map(|text| named(text))
-                .collect::<Result<_>>()?,
+            torch: self
+                .torch
+                .settings(targets.iter().map(|(_, path)| &**path))?,
+            targets,
             drafter: self.drafter.clone(),
             engine,
             draft_weights: self.draft_weights,
@@ -256,6 +261,7 @@ fn about() -> About {
   omnidraft serve --target models/L --drafter models/D --no-learn --parallel 16 --threads 2
   omnidraft serve --target models/L --drafter models/D --host 0.0.0.0 --api-key KEY
   omnidraft serve --target models/L --drafter models/D --expose-logits
+  omnidraft serve --target torch:models/L --torch-device cuda --torch-dtype bfloat16 --drafter models/D
   omnidraft serve --target http://127.0.0.1:8666 --drafter models/D --port 8667
 
   curl http://127.0.0.1:8666/v1/chat/completions -H 'content-type: application/json' \\

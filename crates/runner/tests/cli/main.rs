@@ -13,4 +13,5 @@ mod models;
 #[cfg(feature = "serve")]
 mod serving;
 mod support;
+mod torch;
 mod trace;

@@ -52,7 +52,7 @@ fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
     let (_, target) = local(app, name)?;
     let present = |file: &&&str| target.text.path.join(file).is_file();
     let files = FILES.iter().filter(present);
-    let most = target.folder().map_or(0, |f| f.config().max_context());
+    let most = target.folder().map_or(0, |f| f.max_context());
     let info = TargetInfo {
         version: VERSION,
         name: target.name.clone(),

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use cpu_engine::MemoryUse;
-use experiment::{Job, ModelConfig, Plan};
-use hub::{is_model_name, local_copy};
+use experiment::{Job, ModelConfig, Plan, TorchConfig};
+use hub::{is_model_name, local_copy, offer};
 use lm::{EngineSettings, StoredCheckpoint};
-use models::{ChatTemplate, DRAFT_ROOM, FolderError, check_folder, engine_options};
+use models::{
+    ChatTemplate, DRAFT_ROOM, FolderError, TORCH_PREFIX, TorchNeeds, check_folder, engine_options,
+};
 use streams::Split;
 
 use super::{Found, keyed};
-use crate::cli::check::size;
+use crate::cli::check::{size, torch_needs};
 
 impl Found {
     /// Finds model folders that are missing or incomplete.
@@ -134,6 +136,8 @@ pub(in crate::cli) struct Models {
     lines: Vec<String>,
     /// Models of the hub that are not downloaded.
     pub(in crate::cli) absent: Vec<String>,
+    /// True if a worker of PyTorch decodes a target, whose steps are not timed before it is loaded.
+    pub(in crate::cli) worker: bool,
 }
 
 impl Models {
@@ -144,13 +148,18 @@ impl Models {
     pub(in crate::cli) fn of(jobs: &[&Job]) -> Result<Self> {
         let mut lines: Vec<(String, String)> = Vec::new();
         let mut absent = Vec::new();
+        let mut worker = false;
         for job in jobs {
             for (key, model) in keyed(job) {
                 let name = key.rsplit('.').next().unwrap_or_default().to_owned();
                 if lines.iter().any(|(known, _)| *known == name) {
                     continue;
                 }
-                let shown = model.path.display();
+                worker |= model.torch.is_some();
+                let shown = match &model.torch {
+                    Some(_) => format!("{TORCH_PREFIX}{}", model.path.display()),
+                    None => model.path.display().to_string(),
+                };
                 let line = match (&model.trace, is_model_name(&model.path)) {
                     (Some(trace), _) => format!("{} (recorded), tokenizer {shown}", trace.file),
                     (None, false) => format!("{shown}: {}", takes(job, model, &model.path)?),
@@ -159,8 +168,9 @@ impl Models {
                             format!("{shown}: downloaded, {}", takes(job, model, &folder)?)
                         }
                         None => {
-                            absent.push(shown.to_string());
-                            format!("{shown}: not here")
+                            absent.push(model.path.display().to_string());
+                            let offered = model.torch.as_ref().map(|_| offered(&model.path));
+                            format!("{shown}: not here{}", offered.unwrap_or_default())
                         }
                     },
                 };
@@ -172,7 +182,11 @@ impl Models {
             .iter()
             .map(|(name, line)| format!("{name:<width$}  {line}"))
             .collect();
-        Ok(Self { lines, absent })
+        Ok(Self {
+            lines,
+            absent,
+            worker,
+        })
     }
 
     /// One line per model, then the models to download.
@@ -194,8 +208,38 @@ impl Models {
     }
 }
 
+/// Size and access of a model that is not here, by the hub; nothing if it does not answer.
+fn offered(path: &Path) -> String {
+    let Ok(Some(offer)) = offer(path) else {
+        return String::new();
+    };
+    let bytes = offer
+        .bytes
+        .map(|bytes| format!(", a download of {}", size(bytes)));
+    let memory = offer.parameters.map(|count| {
+        let (full, half) = (size(4 * count), size(2 * count));
+        let millions = count as f64 / 1e6;
+        format!(", {millions:.0}M parameters: {full} in 32 bits, {half} in 16")
+    });
+    let gated = match offer.gated {
+        true => ", gated",
+        false => ", not gated",
+    };
+    [bytes.as_deref(), memory.as_deref(), Some(gated)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
 /// Parameters of a model and the memory for decoding with it, in the job's weight format.
 fn takes(job: &Job, model: &ModelConfig, folder: &Path) -> Result<String> {
+    if let Some(torch) = &model.torch {
+        let needs = torch_needs(&TorchNeeds::of(folder)?);
+        let TorchConfig { dtype, device_map } = torch;
+        return Ok(format!(
+            "{needs}; a worker of PyTorch, dtype {dtype}, device {device_map}"
+        ));
+    }
     let decode = job.config.decode();
     let config = StoredCheckpoint::read_config(folder)?;
     let most = config.max_position_embeddings;

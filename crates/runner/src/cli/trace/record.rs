@@ -7,15 +7,16 @@ use ::trace::{DEFAULT_TAIL, FORMAT, Source, TraceInfo, Values, file_sha256};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lm::{EngineSettings, KvType, WeightType};
-use models::{ModelFolder, Talk};
+use models::{Talk, TargetFolder};
 use sha2::{Digest, Sha256};
 use streams::Split;
-use vocab_align::{TargetId, TokenId};
+use vocab_align::TokenId;
 
 use super::progress::Recording;
 use super::prompts::{PromptArgs, program, spell, template_of};
 use super::several::{Asked, Several};
 use crate::cli::DataArgs;
+use bench::args::TorchArgs;
 
 /// Tokens recorded at each position.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +47,14 @@ impl FromStr for Top {
   omnidraft trace record --target models/L --task mini-math --limit 50 --out traces/L-mini-math.parquet
   omnidraft trace record --target models/L --task gsm8k --data-dir DATA --split test --out traces/L-gsm8k-test.parquet
   omnidraft trace record --target models/L --task mini-math --limit 50 --seed 1,2,3 --top all --out traces/L-exact.parquet
+  omnidraft trace record --target torch:models/L --torch-dtype float32 --task mini-math --limit 50 --out traces/L-torch.parquet
 
 Records greedy answers. With --top all a replay equals the live run bit for bit, learning included;
 with fewer tokens, whatever does not learn does. A call that was interrupted goes on when it is
 typed again, and leaves the same file.")]
 pub struct RecordArgs {
-    /// Model folder of the target, or hf:owner/name[@revision].
+    /// Model folder of the target, or hf:owner/name[@revision]; torch: in front of it for a worker
+    /// of PyTorch.
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
     #[command(flatten)]
@@ -85,6 +88,8 @@ pub struct RecordArgs {
     stop_after: Option<usize>,
     #[command(flatten)]
     data: DataArgs,
+    #[command(flatten)]
+    torch: TorchArgs,
 }
 
 impl RecordArgs {
@@ -93,7 +98,7 @@ impl RecordArgs {
         if self.max_tokens == 0 || self.threads == 0 || self.together == 0 {
             bail!("--max-tokens, --threads and --together must be at least 1");
         }
-        let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
+        let target = self.torch.load(&self.target)?;
         let info = self.info(&target)?;
         info.check(&self.out)?;
         let prompts = self.prompts.load(&self.data.source()?)?;
@@ -145,11 +150,11 @@ impl RecordArgs {
         recording.finish()
     }
 
-    fn info(&self, target: &ModelFolder<TargetId>) -> Result<TraceInfo> {
-        let config = target.config();
+    fn info(&self, target: &TargetFolder) -> Result<TraceInfo> {
+        let vocab_size = target.vocab_size();
         let (top, values) = match self.top {
-            Top::All => (config.vocab_size, Values::Logits),
-            Top::Some(top) if top == config.vocab_size => (top, Values::Logits),
+            Top::All => (vocab_size, Values::Logits),
+            Top::Some(top) if top == vocab_size => (top, Values::Logits),
             Top::Some(top) => (top, Values::LogProbs),
         };
         Ok(TraceInfo {
@@ -157,15 +162,18 @@ impl RecordArgs {
             source: Source::Model {
                 name: self.target.display().to_string(),
                 sha256: weights_sha256(&target.path)?,
-                weights: self.weights.to_string(),
+                weights: match target.worker() {
+                    Some(torch) => torch.facts().dtype.clone(),
+                    None => self.weights.to_string(),
+                },
             },
             task: self.prompts.task.clone(),
             split: Split::from(self.prompts.split).name().to_owned(),
             tokenizer_sha256: file_sha256(&target.path.join("tokenizer.json"))?,
             template: template_of(target),
             max_prompt_tokens: target.template.max_prompt_tokens(),
-            vocab_size: config.vocab_size,
-            context: config.max_context(),
+            vocab_size,
+            context: target.max_context(),
             stop: target.stop_tokens().iter().map(|id| id.get()).collect(),
             max_tokens: self.max_tokens,
             tail: self.tail,

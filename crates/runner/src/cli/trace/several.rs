@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ::trace::{Answering, Record, TraceInfo};
 use anyhow::{Context, Result};
 use lm::{EngineSettings, LanguageModel};
-use models::{Engine, ModelFolder};
+use models::{Engine, TargetFolder};
 use vocab_align::{TargetId, TokenId};
 
 /// A prompt that waits for its answer.
@@ -34,7 +34,7 @@ pub(super) struct Several<'a> {
 impl<'a> Several<'a> {
     /// Capacity for `count` answers at a time.
     pub(super) fn new(
-        target: &ModelFolder<TargetId>,
+        target: &TargetFolder,
         settings: EngineSettings,
         count: usize,
         info: &'a TraceInfo,
