@@ -36,7 +36,7 @@ pub use names::{
     EMBEDDING, FINAL_NORM, HEAD, NormNames, Stored, canonical, constant_start, expected_tensors,
     in_layer, stored,
 };
-pub use optim::{AdamW, AdamWConfig, Moments};
+pub use optim::{AdamW, AdamWConfig, AdamWStep, Moments};
 pub use reference::ReferenceEngine;
 pub use shapes::{known_shape, shape_names};
 pub use source::{RowBuffer, TensorSource};

@@ -45,7 +45,7 @@ pub struct Moments {
     pub second: Vec<f32>,
 }
 
-/// Adam with decoupled weight decay over the vectors of one model, always in the same order.
+/// Adam with decoupled weight decay over the weights of one model, in one vector.
 ///
 /// ```
 /// use lm::{AdamW, AdamWConfig};
@@ -88,7 +88,7 @@ impl AdamW {
         self.config
     }
 
-    /// Number of steps and the moments, in the order of the vectors, for saving.
+    /// Number of steps, and the moments (none before the first step), for saving.
     pub fn state(&self) -> (u64, &[Moments]) {
         (self.steps, &self.moments)
     }
@@ -104,39 +104,14 @@ impl AdamW {
         grads: &[f32],
         lr: f64,
     ) -> Result<f64, LmError> {
-        self.step_parts(&mut [(weights, grads)], lr)
-    }
-
-    /// Applies one update to several vectors of weights, in place, each with its gradient and
-    /// always in the same order. Returns the norm of all gradients together before clipping.
-    /// Weights with an empty gradient stay as they are.
-    ///
-    /// # Errors
-    /// [`LmError::Device`] if a gradient is not finite; the weights are then untouched.
-    pub fn step_parts(
-        &mut self,
-        parts: &mut [(&mut [f32], &[f32])],
-        lr: f64,
-    ) -> Result<f64, LmError> {
-        let norm = euclidean_norm(parts.iter().map(|(_, grads)| *grads))?;
-        self.moments.resize_with(parts.len(), Moments::default);
-        let scale = self.next_scale(norm);
-        let rule = Rule::new(&self.config, self.steps, lr, scale);
-        for ((weights, grads), moments) in parts.iter_mut().zip(&mut self.moments) {
-            if !grads.is_empty() {
-                rule.apply(weights, grads, moments);
-            }
-        }
-        Ok(norm)
-    }
-
-    /// Counts a step. Returns the factor of its gradient.
-    fn next_scale(&mut self, norm: f64) -> f64 {
+        let norm = euclidean_norm(grads);
+        let step = AdamWStep::new(&self.config, self.steps + 1, lr, norm)?;
         self.steps += 1;
-        match self.config.max_grad_norm {
-            Some(limit) if norm > limit => limit / norm,
-            _ => 1.0,
+        if self.moments.is_empty() {
+            self.moments.push(Moments::default());
         }
+        step.apply(weights, grads, &mut self.moments[0]);
+        Ok(norm)
     }
 }
 
@@ -144,38 +119,54 @@ impl AdamW {
 /// threads.
 const NORM_CHUNK: usize = 16 * 1024;
 
-/// Norm of all gradients together.
-fn euclidean_norm<'a>(gradients: impl IntoIterator<Item = &'a [f32]>) -> Result<f64, LmError> {
+fn euclidean_norm(gradient: &[f32]) -> f64 {
     let square = |x: &f32| f64::from(*x) * f64::from(*x);
-    let sums = gradients.into_iter().map(|g| {
-        let chunks = g.par_chunks(NORM_CHUNK);
-        let sums: Vec<f64> = chunks.map(|c| c.iter().map(square).sum()).collect();
-        sums.iter().sum::<f64>()
-    });
-    let norm = sums.sum::<f64>().sqrt();
-    if norm.is_finite() {
-        Ok(norm)
-    } else {
-        Err(LmError::Device(format!("the gradient norm is {norm}")))
-    }
+    let chunks = gradient.par_chunks(NORM_CHUNK);
+    let sums: Vec<f64> = chunks.map(|c| c.iter().map(square).sum()).collect();
+    sums.iter().sum::<f64>().sqrt()
 }
 
-/// The constants of one step.
-#[derive(Clone, Copy)]
-struct Rule {
-    beta1: f32,
-    beta2: f32,
-    epsilon: f32,
-    grad_scale: f32,
-    decay: f32,
-    step_size: f32,
-    second_scale: f32,
+/// The constants of one step of [`AdamW`], which are the same for all weights of a model. A gradient
+/// `g`, the moments `m` and `v` and a weight `w` become, in this order,
+///
+/// - `g = grad_scale g`,
+/// - `m = beta1 m + (1 - beta1) g`,
+/// - `v = beta2 v + (1 - beta2) g g`,
+/// - `w = decay w - step_size m / (second_scale sqrt(v) + epsilon)`.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamWStep {
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Number added to the root of the second moment.
+    pub epsilon: f32,
+    /// Factor of the gradient: below 1 if it is clipped.
+    pub grad_scale: f32,
+    /// Factor of the weight.
+    pub decay: f32,
+    /// Learning rate with the bias correction of the first moment.
+    pub step_size: f32,
+    /// Bias correction of the second moment's root.
+    pub second_scale: f32,
 }
 
-impl Rule {
-    fn new(config: &AdamWConfig, steps: u64, lr: f64, grad_scale: f64) -> Self {
-        let correction = |beta: f64| 1.0 - beta.powf(steps as f64);
-        Self {
+impl AdamWStep {
+    /// Constants of step `number`, counted from 1, with learning rate `lr` and a gradient whose
+    /// Euclidean norm is `norm`.
+    ///
+    /// # Errors
+    /// [`LmError::Device`] for a norm that is not finite.
+    pub fn new(config: &AdamWConfig, number: u64, lr: f64, norm: f64) -> Result<Self, LmError> {
+        if !norm.is_finite() {
+            return Err(LmError::Device(format!("the gradient norm is {norm}")));
+        }
+        let grad_scale = match config.max_grad_norm {
+            Some(limit) if norm > limit => limit / norm,
+            _ => 1.0,
+        };
+        let correction = |beta: f64| 1.0 - beta.powf(number as f64);
+        Ok(Self {
             beta1: config.beta1 as f32,
             beta2: config.beta2 as f32,
             epsilon: config.epsilon as f32,
@@ -183,7 +174,7 @@ impl Rule {
             decay: (1.0 - lr * config.weight_decay) as f32,
             step_size: (lr / correction(config.beta1)) as f32,
             second_scale: (1.0 / correction(config.beta2)).sqrt() as f32,
-        }
+        })
     }
 
     fn apply(&self, weights: &mut [f32], grads: &[f32], moments: &mut Moments) {

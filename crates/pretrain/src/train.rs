@@ -94,7 +94,7 @@ impl Run<'_> {
         let mut phase: Option<Phase<'_>> = None;
         for step in start..recipe.steps() {
             if self.stop_after.is_some_and(|limit| step - start >= limit) {
-                state::save(self.out, &model.checkpoint()?, model.optimizer())?;
+                state::save(self.out, &model.checkpoint()?, &*model.optimizer()?)?;
                 return Ok(None);
             }
             let began = Instant::now();
@@ -138,7 +138,7 @@ impl Run<'_> {
                 held_out.iter().try_for_each(|row| log.write(row))?;
             }
             if done % recipe.train.save_every == 0 && !last {
-                state::save(self.out, &model.checkpoint()?, model.optimizer())?;
+                state::save(self.out, &model.checkpoint()?, &*model.optimizer()?)?;
             }
         }
         bar.finish_and_clear();

@@ -103,3 +103,86 @@ fn a_drafter_that_learns_changes_no_greedy_answer() {
     let accepted: u32 = rows.iter().map(|row| row.accepted).sum();
     assert!(accepted > 0);
 }
+
+/// Losses of all steps of a training.
+#[cfg(feature = "wgpu")]
+fn losses(model: &Path) -> Vec<f64> {
+    let log = std::fs::read_to_string(model.join("training.jsonl")).unwrap();
+    let rows = log.lines().map(|line| serde_json::from_str(line).unwrap());
+    let steps = rows.filter(|row: &Value| row.get("held_out").is_none());
+    steps.map(|row| row["loss"].as_f64().unwrap()).collect()
+}
+
+/// Training on the device, and training that stops there and goes on on the processor, have the
+/// losses of training on the processor.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_model_is_trained_on_the_device() {
+    if !there_is_a_device() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let tokenizer = repository.join("models/D").canonicalize().unwrap();
+    let recipe = format!(
+        r#"seed = 1
+        [tokenizer]
+        from = {tokenizer:?}
+        style = "sentencepiece"
+        vocab_size = 4096
+        digits = 1
+        bos = "<s>"
+        eos = "</s>"
+        [template]
+        prompt_template = "{{prompt}}\n"
+        end_of_turn = "</s>"
+        max_prompt_tokens = 64
+        [model]
+        architecture = "qwen2"
+        hidden_size = 32
+        intermediate_size = 64
+        layers = 2
+        heads = 4
+        kv_heads = 2
+        tied = true
+        max_positions = 128
+        rope_theta = 10000.0
+        [data]
+        sources = [{{ task = "mini-math" }}]
+        held_out = 0.02
+        [train]
+        tokens = 512
+        batch = 2
+        sequence = 64
+        lr = 1e-2
+        warmup = 1
+        weight_decay = 0.1
+        max_grad_norm = 1.0
+        eval_every = 4
+        save_every = 3
+        "#
+    );
+    std::fs::write(path("recipe.toml"), recipe).unwrap();
+    let train = |out: &str, more: &[&str]| {
+        let mut arguments = vec!["pretrain".to_owned(), path("recipe.toml")];
+        arguments.extend(["--out".to_owned(), path(out)]);
+        arguments.extend(more.iter().map(|x| (*x).to_owned()));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        omnidraft(&arguments).assert().success();
+    };
+    train("cpu", &[]);
+    train("gpu", &["--device", "wgpu"]);
+    train("both", &["--device", "wgpu", "--stop-after", "2"]);
+    train("both", &["--device", "cpu"]);
+    let expected = losses(path("cpu").as_ref());
+    assert_eq!(expected.len(), 4);
+    assert!(expected[3] < expected[0] - 0.1, "{expected:?}");
+    for other in ["gpu", "both"] {
+        let found = losses(path(other).as_ref());
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-3 * expected, "{other}");
+        }
+    }
+}

@@ -1,10 +1,12 @@
 //! Backends of a training step: the host trainer, or Burn on another device.
 
+use std::borrow::Cow;
+
 use lm::host::Products;
 use lm::{AdamW, Checkpoint, LmError};
 
 #[cfg(feature = "wgpu")]
-use crate::device::OnDevice;
+use crate::device::{self, OnDevice};
 use crate::{NextToken, Trainer};
 
 /// Device on which a model is trained.
@@ -13,7 +15,7 @@ pub enum Device {
     /// The processor of this machine.
     #[default]
     Cpu,
-    /// The first GPU, through WebGPU.
+    /// The first GPU, through Vulkan (Metal on a Mac).
     #[cfg(feature = "wgpu")]
     Wgpu,
 }
@@ -22,7 +24,7 @@ pub enum Device {
 pub enum Backend {
     /// Training on the processor.
     Host(Box<Trainer>),
-    /// Training on a device of Burn.
+    /// Training on a graphics device.
     #[cfg(feature = "wgpu")]
     Burn(Box<OnDevice>),
 }
@@ -41,7 +43,7 @@ impl Backend {
     /// the processor; other devices use f32.
     ///
     /// # Errors
-    /// Missing or misshapen tensors; moments of another model.
+    /// Missing or misshapen tensors; moments of another model; no such device.
     pub fn new(
         checkpoint: &Checkpoint,
         optimizer: AdamW,
@@ -55,9 +57,8 @@ impl Backend {
             }
             #[cfg(feature = "wgpu")]
             Device::Wgpu => {
-                let kind = burn::tensor::DeviceKind::DefaultDevice;
-                let device = burn::tensor::Device::wgpu(kind);
-                Self::Burn(Box::new(OnDevice::new(checkpoint, optimizer, device)?))
+                let model = OnDevice::new(checkpoint, &optimizer, device::open()?)?;
+                Self::Burn(Box::new(model))
             }
         })
     }
@@ -103,7 +104,7 @@ impl Backend {
             }
             #[cfg(feature = "wgpu")]
             Self::Burn(on) => {
-                let model = on.without_gradients()?;
+                let model = on.without_gradients();
                 for batch in sequences.chunks(batch.max(1)) {
                     let (of_batch, count) = model.loss(batch)?;
                     sum += of_batch;
@@ -122,7 +123,7 @@ impl Backend {
     pub fn on_host(&mut self) -> Result<&mut Trainer, LmError> {
         #[cfg(feature = "wgpu")]
         if let Self::Burn(on) = self {
-            let trainer = Trainer::resume(&on.checkpoint()?, on.optimizer().clone())?;
+            let trainer = Trainer::resume(&on.checkpoint()?, on.optimizer()?)?;
             *self = Self::Host(Box::new(trainer));
         }
         match self {
@@ -135,7 +136,7 @@ impl Backend {
     /// The weights.
     ///
     /// # Errors
-    /// Errors of the device; weights that were lost in a failed step.
+    /// Errors of the device.
     pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
         match self {
             Self::Host(trainer) => Ok(trainer.checkpoint()),
@@ -144,12 +145,15 @@ impl Backend {
         }
     }
 
-    /// The optimiser's state.
-    pub fn optimizer(&self) -> &AdamW {
-        match self {
-            Self::Host(trainer) => trainer.optimizer(),
+    /// The optimiser's state, which [`new`](Self::new) takes for any device.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn optimizer(&self) -> Result<Cow<'_, AdamW>, LmError> {
+        Ok(match self {
+            Self::Host(trainer) => Cow::Borrowed(trainer.optimizer()),
             #[cfg(feature = "wgpu")]
-            Self::Burn(on) => on.optimizer(),
-        }
+            Self::Burn(on) => Cow::Owned(on.optimizer()?),
+        })
     }
 }

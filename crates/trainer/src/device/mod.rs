@@ -1,88 +1,161 @@
-//! Training on other devices through the Burn framework, by automatic differentiation.
+//! Training on graphics devices through the Burn framework, by automatic differentiation.
 //!
-//! [`Transformer`] is the decoder as a Burn module, and [`OnDevice`] is the module in training.
-//! [`BurnEngine`] decodes with it; the tests compare the module with other engines through it.
+//! Weights, gradients, moments and the running mean of the weights stay on the device. A step copies
+//! two numbers to the host: the loss and the norm of the gradient.
 
-mod engine;
 mod model;
 mod optim;
 mod rope;
 
-use burn::tensor::activation::log_softmax;
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use lm::{AdamW, Checkpoint, LmError};
+use std::sync::OnceLock;
 
-pub use engine::BurnEngine;
-pub use model::{Block, KvCache, Transformer};
-pub use optim::step;
+use burn::module::Module;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::wgpu::WgpuBackend;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use lm::{AdamW, Checkpoint, LmConfig, LmError, ModelError};
 
 use crate::Step;
+use model::{Transformer, host, tensors_of};
+use optim::{DeviceAdamW, RunningMean};
 
-/// A Burn module in training on next-token prediction.
+/// Interface to graphics devices. By default, wgpu would use OpenGL if there is no Vulkan, and
+/// nothing would show why everything is slow.
+const INTERFACE: WgpuBackend = if cfg!(target_os = "macos") {
+    WgpuBackend::Metal
+} else {
+    WgpuBackend::Vulkan
+};
+
+/// A decoder in training on next-token prediction, on a graphics device.
+///
+/// Every weight is trained. Losses and gradients equal those of [`Trainer`](crate::Trainer) up to
+/// the rounding of f32.
 pub struct OnDevice {
-    /// `None` only while a step runs, and after a failed one.
-    model: Option<Transformer>,
-    optimizer: AdamW,
+    /// The weights, which require gradients.
+    model: Transformer,
+    optimizer: DeviceAdamW,
+    mean: Option<RunningMean>,
     device: Device,
 }
 
-/// A Burn module for evaluation, without gradients.
+/// A decoder on a graphics device for evaluation, without gradients.
 pub struct Measured {
     model: Transformer,
     device: Device,
 }
 
+/// The first graphics device. It is opened once in a process.
+///
+/// # Errors
+/// [`LmError::Device`] if there is none or its driver does not open it.
+pub fn open() -> Result<Device, LmError> {
+    static OPEN: OnceLock<Result<Device, String>> = OnceLock::new();
+    let opened = OPEN.get_or_init(|| {
+        let options = Device::wgpu_options().graphics_api(INTERFACE);
+        options.init().map_err(|e| e.to_string())
+    });
+    opened
+        .clone()
+        .map_err(|e| LmError::Device(format!("no graphics adapter through {INTERFACE:?}: {e}")))
+}
+
 impl OnDevice {
-    /// Loads weights onto `device`.
+    /// Loads weights and the state of their optimiser onto `device`.
     ///
     /// # Errors
-    /// Missing or misshapen tensors.
-    pub fn new(checkpoint: &Checkpoint, optimizer: AdamW, device: Device) -> Result<Self, LmError> {
+    /// Missing or misshapen tensors; [`LmError::OtherModel`] for moments of another model;
+    /// [`LmError::NotTrainable`] for all but plain Llama and Qwen2 decoders.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        optimizer: &AdamW,
+        device: Device,
+    ) -> Result<Self, LmError> {
         let device = device.autodiff();
+        let model = Transformer::from_checkpoint(checkpoint, &device)?;
         Ok(Self {
-            model: Some(Transformer::from_checkpoint(checkpoint, &device)?),
-            optimizer,
+            optimizer: DeviceAdamW::new(optimizer, &model, &device.clone().inner())?,
+            model,
+            mean: None,
             device,
         })
+    }
+
+    /// Keeps a running mean of the weights from now on: every step moves each of its values by
+    /// `1 - ema` of the way to the new weight.
+    pub fn with_mean(self, ema: f64) -> Self {
+        let mean = Some(RunningMean::new(&self.model, ema));
+        Self { mean, ..self }
     }
 
     /// One step on sequences of one length.
     ///
     /// # Errors
-    /// Sequences of several lengths; errors of the device; a gradient that is not finite. In the
-    /// last two cases the weights are lost.
+    /// Sequences of several lengths, or longer than the model's context; tokens outside its
+    /// vocabulary; errors of the device; a gradient that is not finite. Weights and moments then
+    /// stay as they were.
     pub fn step(&mut self, sequences: &[Vec<u32>], lr: f64) -> Result<Step, LmError> {
-        let model = self.model.as_ref().ok_or_else(lost)?;
-        let loss = cross_entropy(model, sequences, &self.device)?.mean();
-        let grads = loss.backward();
-        let model = self.model.take().ok_or_else(lost)?;
-        let (updated, grad_norm) = step(&mut self.optimizer, model, &grads, lr)?;
-        self.model = Some(updated);
-        let loss = f64::from(loss.into_scalar::<f32>());
+        let loss = cross_entropy(&self.model, sequences, &self.device)?.mean();
+        let gradients = optim::gradients(&self.model, &mut loss.backward());
+        let norm = optim::norm(&gradients);
+        let numbers = host(Tensor::cat(vec![loss.inner(), norm], 0))?;
+        let [loss, grad_norm] = [numbers[0], numbers[1]].map(f64::from);
+        let weights = self
+            .optimizer
+            .step(optim::values(&self.model), gradients, lr, grad_norm)?;
+        if let Some(mean) = &mut self.mean {
+            mean.follow(&weights);
+        }
+        self.model = optim::with_values(self.model.clone(), weights, true);
         Ok(Step { loss, grad_norm })
     }
 
-    /// A copy of the weights without gradients.
+    /// Mean next-token cross entropy of sequences of one length, in nats per token, and its gradient
+    /// under the names of the weights.
     ///
     /// # Errors
-    /// Errors of the device; weights that were lost in a failed step.
-    pub fn without_gradients(&self) -> Result<Measured, LmError> {
-        let device = self.device.clone().inner();
-        let model = Transformer::from_checkpoint(&self.checkpoint()?, &device)?;
-        Ok(Measured { model, device })
+    /// As [`step`](Self::step).
+    pub fn gradient(&self, sequences: &[Vec<u32>]) -> Result<(f64, Checkpoint), LmError> {
+        let loss = cross_entropy(&self.model, sequences, &self.device)?.mean();
+        let gradients = optim::gradients(&self.model, &mut loss.backward());
+        let gradient = optim::with_values(self.model.valid(), gradients, false);
+        let loss = host(loss)?;
+        Ok((f64::from(loss[0]), gradient.to_checkpoint()?))
+    }
+
+    /// The weights without gradients. Nothing is copied.
+    pub fn without_gradients(&self) -> Measured {
+        Measured {
+            model: self.model.valid(),
+            device: self.device.clone().inner(),
+        }
     }
 
     /// The weights.
     ///
     /// # Errors
-    /// Errors of the device; weights that were lost in a failed step.
+    /// Errors of the device.
     pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
-        self.model.as_ref().ok_or_else(lost)?.to_checkpoint()
+        self.model.to_checkpoint()
     }
 
-    /// The optimiser's state.
-    pub fn optimizer(&self) -> &AdamW {
-        &self.optimizer
+    /// The running mean of the weights, if [one is kept](Self::with_mean).
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn mean(&self) -> Result<Option<Checkpoint>, LmError> {
+        let mean = self.mean.as_ref();
+        mean.map(|mean| tensors_of(&self.model, mean.values()))
+            .transpose()
+    }
+
+    /// The optimiser's state, in the order of the processor's [`Trainer`](crate::Trainer), which can
+    /// continue with it.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub fn optimizer(&self) -> Result<AdamW, LmError> {
+        self.optimizer.state(&self.model)
     }
 }
 
@@ -91,16 +164,13 @@ impl Measured {
     /// tokens in it.
     ///
     /// # Errors
-    /// Sequences of several lengths.
+    /// As [`OnDevice::step`].
     pub fn loss(&self, sequences: &[Vec<u32>]) -> Result<(f64, usize), LmError> {
         let losses = cross_entropy(&self.model, sequences, &self.device)?;
         let tokens = losses.dims()[0];
-        Ok((f64::from(losses.sum().into_scalar::<f32>()), tokens))
+        let sum = host(losses.sum())?;
+        Ok((f64::from(sum[0]), tokens))
     }
-}
-
-fn lost() -> LmError {
-    LmError::Device("the weights were lost in a failed step".into())
 }
 
 /// Negative log-likelihood of every token but the first of each sequence, `[batch * positions]`.
@@ -109,18 +179,10 @@ fn cross_entropy(
     sequences: &[Vec<u32>],
     device: &Device,
 ) -> Result<Tensor<1>, LmError> {
-    let batch = sequences.len();
-    let len = sequences.first().map_or(0, Vec::len);
-    if len < 2 || sequences.iter().any(|s| s.len() != len) {
-        let message = "sequences of one length, at least two tokens, are expected";
-        return Err(LmError::Device(message.into()));
-    }
-    let positions = len - 1;
-    let flat = |shift: usize| -> Vec<i64> {
-        sequences
-            .iter()
-            .flat_map(|s| s[shift..shift + positions].iter().map(|id| i64::from(*id)))
-            .collect()
+    let (batch, positions) = (sequences.len(), positions(sequences, model.config())?);
+    let flat = |shift: usize| -> Vec<i32> {
+        let ids = sequences.iter().flat_map(|s| &s[shift..shift + positions]);
+        ids.map(|id| *id as i32).collect()
     };
     let input = Tensor::<2, Int>::from_data(TensorData::new(flat(0), [batch, positions]), device);
     let labels =
@@ -132,4 +194,27 @@ fn cross_entropy(
         .gather(1, labels)
         .squeeze_dim::<1>(1)
         .neg())
+}
+
+/// Number of predicted tokens of each sequence. A device does not check what it is given.
+fn positions(sequences: &[Vec<u32>], config: &LmConfig) -> Result<usize, LmError> {
+    let len = sequences.first().map_or(0, Vec::len);
+    if len < 2 || sequences.iter().any(|s| s.len() != len) {
+        let message = "sequences of one length, at least two tokens, are expected";
+        return Err(LmError::Device(message.into()));
+    }
+    let (max_len, vocab_size) = (config.max_context(), config.vocab_size);
+    if len > max_len {
+        let needed = len;
+        return Err(ModelError::ContextFull { needed, max_len }.into());
+    }
+    let mut ids = sequences.iter().flatten();
+    match ids.find(|id| **id as usize >= vocab_size) {
+        Some(id) => Err(ModelError::TokenOutOfRange {
+            id: *id,
+            vocab_size,
+        }
+        .into()),
+        None => Ok(len - 1),
+    }
 }

@@ -4,18 +4,18 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use lm::LmConfig;
 
-/// Cosines and sines for a run of positions, each `[positions, head_dim]`.
+/// Cosines and sines of the first positions, each `[positions, head_dim]`.
 #[derive(Clone, Debug)]
-pub(crate) struct RopeTable {
+pub(super) struct RopeTable {
     cos: Tensor<2>,
     sin: Tensor<2>,
 }
 
 impl RopeTable {
-    /// Angles of positions `start..start + count`.
-    pub(crate) fn new(config: &LmConfig, start: usize, count: usize, device: &Device) -> Self {
+    /// Angles of positions `0..count`.
+    pub(super) fn new(config: &LmConfig, count: usize, device: &Device) -> Self {
         let frequencies = config.rope.frequencies(config.max_context());
-        let angles = (start..start + count).flat_map(|position| {
+        let angles = (0..count).flat_map(|position| {
             frequencies
                 .iter()
                 .chain(&frequencies)
@@ -31,7 +31,7 @@ impl RopeTable {
     }
 
     /// Rotates `x`, `[batch, heads, positions, head_dim]`.
-    pub(crate) fn apply(&self, x: Tensor<4>) -> Tensor<4> {
+    pub(super) fn apply(&self, x: Tensor<4>) -> Tensor<4> {
         let half = x.dims()[3] / 2;
         let first = x.clone().narrow(3, 0, half);
         let second = x.clone().narrow(3, half, half);
