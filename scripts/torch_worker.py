@@ -12,6 +12,7 @@ import gc
 import inspect
 import json
 import os
+import re
 import select
 import signal
 import struct
@@ -99,12 +100,12 @@ class Pipes:
 def end_with_program(pipes):
     """Ends this process when the program ends, also in the middle of a call."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # An interrupt is for the program, which ends this process.
-    parent = int(sys.argv[1]) if len(sys.argv) > 1 else os.getppid()
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(0)
+        try:
+            ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        except (AttributeError, OSError):
+            pass  # A system without it has the other way, below.
     if hasattr(select, "poll"):
         poll = select.poll()
         poll.register(pipes.input.fileno(), 0)  # Hanging up is always reported.
@@ -126,7 +127,7 @@ def libraries():
         import transformers
     except ImportError as error:
         raise Refused("package", error, package="transformers")
-    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
+    version = tuple(int(part) for part in re.findall(r"\d+", transformers.__version__)[:2])
     if version < OLDEST:
         raise Refused("package", f"version {transformers.__version__} is too old", package="transformers")
     return torch, transformers
