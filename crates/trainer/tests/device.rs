@@ -181,7 +181,7 @@ fn a_backend_moves_to_the_processor() {
     if on_device(&checkpoint, &fresh).is_none() {
         return;
     }
-    let mut backend = |device| Backend::new(&checkpoint, fresh.clone(), device, Products::F32);
+    let backend = |device| Backend::new(&checkpoint, fresh.clone(), device, Products::F32);
     let mut device = backend(Device::Wgpu).unwrap();
     let mut host = backend(Device::Cpu).unwrap();
     device.step(&batch(0), LR).unwrap();
