@@ -22,13 +22,13 @@ MACHINE = ("gpu", "cores", "cpu", "libc")
 
 
 def plain(value):
-    """A value without paths of the machine and escape sequences of a terminal, and with nine digits at most."""
+    """A value without paths of the machine and escape sequences of a terminal, and with six digits at most."""
     if isinstance(value, str):
         value = re.sub(r"\x1b\[[0-9;]*m", "", value)
         value = re.sub(r"/\S*/programs/", "", value)
         return re.sub(r"/tmp/tmp\.\w+/", "", value)
     if isinstance(value, float):
-        return float(f"{value:.9g}")
+        return float(f"{value:.6g}")
     if isinstance(value, list):
         return [plain(each) for each in value]
     if isinstance(value, dict):
@@ -57,7 +57,7 @@ def keep(args):
     before = file.read_text().splitlines() if file.exists() else []
     if any(json.loads(line).get("run") == args.run for line in before):
         sys.exit(f"{file}: run {args.run} is there already")
-    file.write_text("".join(line + "\n" for line in before + [json.dumps(row) for row in kept]))
+    file.write_text("".join(line + "\n" for line in before + [json.dumps(row, separators=(",", ":")) for row in kept]))
 
 
 def table(head, lines):
