@@ -93,6 +93,7 @@ impl Process {
     fn launch(interpreter: &Interpreter, script: &str) -> io::Result<Self> {
         let mut command = Command::new(&interpreter.python);
         command.args(["-u", "-c", BOOTSTRAP]);
+        command.arg(std::process::id().to_string());
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let watch = Arc::new(Watch::default());
@@ -179,9 +180,6 @@ impl Watch {
             }
             if state.deadline.is_some_and(|at| at <= Instant::now()) {
                 state.timed_out = true;
-                break Duration::ZERO;
-            }
-            if !matches!(child.try_wait(), Ok(None)) {
                 break Duration::ZERO;
             }
             let waited = self.changed.wait_timeout(state, TICK);
