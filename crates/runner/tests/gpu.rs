@@ -124,7 +124,8 @@ fn a_model_is_trained_on_the_device() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let tokenizer = repository.join("models/D").canonicalize().unwrap();
+    let tokenizer = repository.join("models/D/tokenizer.json");
+    let tokenizer = tokenizer.canonicalize().unwrap();
     let recipe = format!(
         r#"seed = 1
         [tokenizer]

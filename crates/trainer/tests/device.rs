@@ -14,6 +14,10 @@ use train_support::{config, lively, slices};
 /// Largest deviation of a tensor, relative to its largest entry.
 const CLOSE: f64 = 1e-4;
 
+/// As [`CLOSE`], of moments after steps: gradients are taken at weights that differ by 1e-5, and the
+/// second moments square them. 2e-4 was measured on software Vulkan.
+const CLOSE_MOMENTS: f64 = 1e-3;
+
 const LR: f64 = 1e-3;
 
 const SETTINGS: AdamWConfig = AdamWConfig {
@@ -88,7 +92,7 @@ fn assert_close_moments(found: &AdamW, expected: &AdamW) {
             let pairs = found.iter().zip(expected);
             let furthest = pairs.fold(0.0_f32, |far, (a, b)| (a - b).abs().max(far));
             assert!(
-                f64::from(furthest / largest) < CLOSE,
+                f64::from(furthest / largest) < CLOSE_MOMENTS,
                 "{furthest} of {largest}"
             );
         }
