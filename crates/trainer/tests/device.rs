@@ -14,6 +14,14 @@ use train_support::{config, lively, slices};
 /// Largest deviation of a tensor, relative to its largest entry.
 const CLOSE: f64 = 1e-4;
 
+/// Number of steps that are compared.
+const STEPS: usize = 5;
+
+/// Largest deviation of a weight after steps, relative to the distance that AdamW can move it: it
+/// divides by the size of the gradient, so what rounding does to a small gradient of a small bias
+/// shows in whole steps. 1.5e-3 was measured on software Vulkan.
+const CLOSE_STEPS: f64 = 1e-2;
+
 /// As [`CLOSE`], of moments after steps: gradients are taken at weights that differ by 1e-5, and the
 /// second moments square them. 2e-4 was measured on software Vulkan.
 const CLOSE_MOMENTS: f64 = 1e-3;
@@ -77,6 +85,15 @@ fn deviation(found: &Checkpoint, expected: &Checkpoint) -> f64 {
     found.tensors.iter().map(of_tensor).fold(0.0, f64::max)
 }
 
+/// Largest difference of two weights over all tensors.
+fn furthest(found: &Checkpoint, expected: &Checkpoint) -> f64 {
+    let pairs = found.tensors.iter().flat_map(|(name, found)| {
+        let expected = &expected.tensors[name].data;
+        found.data.iter().zip(expected)
+    });
+    f64::from(pairs.fold(0.0_f32, |far, (a, b)| (a - b).abs().max(far)))
+}
+
 /// Asserts that states of an optimiser are close.
 fn assert_close_moments(found: &AdamW, expected: &AdamW) {
     let (steps, found) = found.state();
@@ -131,7 +148,7 @@ fn steps_end_at_the_weights_of_the_processor() {
             return;
         };
         let mut host = Trainer::new(&checkpoint, SETTINGS).unwrap();
-        for step in 0..5 {
+        for step in 0..STEPS {
             let sequences = batch(step);
             let (loss, norm) = host_step(&mut host, &sequences);
             let found = device.step(&sequences, LR).unwrap();
@@ -140,9 +157,12 @@ fn steps_end_at_the_weights_of_the_processor() {
             assert!(norm > 0.5, "the gradient must be clipped: {norm}");
         }
         let (found, expected) = (device.checkpoint().unwrap(), host.checkpoint());
-        let far = deviation(&found, &expected);
-        println!("{}: weights differ by {far:.1e}", shape.model_type());
-        assert!(far < CLOSE, "{}: {far}", shape.model_type());
+        let far = furthest(&found, &expected) / (STEPS as f64 * LR);
+        println!(
+            "{}: weights differ by {far:.1e} of their way",
+            shape.model_type()
+        );
+        assert!(far < CLOSE_STEPS, "{}: {far}", shape.model_type());
         assert!(deviation(&checkpoint, &expected) > 10.0 * CLOSE);
         assert_close_moments(&device.optimizer().unwrap(), host.optimizer());
     }
