@@ -144,7 +144,7 @@ impl TorchArgs {
     /// Loads a target.
     ///
     /// # Errors
-    /// Those of [`TargetFolder::load`]; options of a worker for another target.
+    /// As for [`TargetFolder::load`]; options of a worker for another target.
     pub fn load(&self, target: &Path) -> Result<TargetFolder> {
         TargetFolder::load(target, &self.settings([target])?)
     }
@@ -234,7 +234,7 @@ impl ExperimentArgs {
     /// The whole experiment.
     ///
     /// # Errors
-    /// Those of [`Plan::load`].
+    /// As for [`Plan::load`].
     pub fn plan(&self) -> Result<Plan> {
         let options = LoadOptions {
             overrides: self.overrides(),

@@ -55,9 +55,21 @@ impl Division {
     }
 }
 
-/// Microseconds of a projection of `outputs` by `inputs` random weights by the clock of the device,
-/// for each division, and seconds of its first launch, in which it is compiled. A division that is
-/// not known is left out.
+/// Time of a division.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelTime {
+    /// The division.
+    pub division: Division,
+    /// Microseconds of a launch by the clock of the device.
+    pub us: f64,
+    /// Seconds of the first launch, in which the kernel is compiled.
+    pub first_s: f64,
+    /// Bytes of the matrix, which a launch reads.
+    pub bytes: usize,
+}
+
+/// Times a projection of `outputs` by `inputs` random weights for each division. One that is not
+/// known is left out.
 ///
 /// # Errors
 /// A matrix that the device does not hold, a device that fails or has no clock.
@@ -66,7 +78,7 @@ pub fn time_kernels(
     [outputs, inputs]: [usize; 2],
     weights: WeightType,
     divisions: &[Division],
-) -> Result<Vec<(Division, f64, f64)>, LmError> {
+) -> Result<Vec<KernelTime>, LmError> {
     let shape = Shape {
         outputs,
         inputs,
@@ -99,12 +111,17 @@ pub fn time_kernels(
         let run = |launches: usize| time(gpu, &matrices, [&x, &to], *division, launches);
         let began = std::time::Instant::now();
         run(1)?;
-        let compiled = began.elapsed().as_secs_f64();
+        let first_s = began.elapsed().as_secs_f64();
         run(WARM)?;
         let readings: Result<Vec<f64>, GpuError> = (0..READINGS).map(|_| run(LAUNCHES)).collect();
         let mut readings = readings?;
         readings.sort_by(f64::total_cmp);
-        Ok((*division, readings[READINGS / 2], compiled))
+        Ok(KernelTime {
+            division: *division,
+            us: readings[READINGS / 2],
+            first_s,
+            bytes: shape.bytes(),
+        })
     });
     timed
         .collect::<Result<_, GpuError>>()

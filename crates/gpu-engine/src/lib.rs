@@ -14,5 +14,5 @@ mod weights;
 
 pub use device::{Adapter, Gpu, GpuError, adapters};
 pub use engine::{GpuEngine, GpuOptions, GpuWeights, PassTime, StepTime, WeakGpuWeights};
-pub use kernel_times::{Division, time_kernels};
+pub use kernel_times::{Division, KernelTime, time_kernels};
 pub use probe::GpuProbe;

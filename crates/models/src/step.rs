@@ -73,7 +73,7 @@ impl Stepper {
     /// As [`new`](Self::new), for a target.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new).
+    /// As for [`new`](Self::new).
     pub fn of_target(
         target: &TargetFolder,
         settings: EngineSettings,

@@ -88,7 +88,7 @@ impl TargetFolder {
     /// of PyTorch with these settings.
     ///
     /// # Errors
-    /// Those of [`ModelFolder::load`] and [`torch`](Self::torch).
+    /// As for [`ModelFolder::load`] and [`torch`](Self::torch).
     pub fn load(target: &Path, settings: &TorchSettings) -> Result<Self> {
         match torch_model(target) {
             Some(model) => Self::torch(&model, settings),
@@ -99,7 +99,7 @@ impl TargetFolder {
     /// Loads a target for an engine of this program.
     ///
     /// # Errors
-    /// Those of [`ModelFolder::load`].
+    /// As for [`ModelFolder::load`].
     pub fn own(path: &Path) -> Result<Self> {
         let folder = ModelFolder::load(path)?;
         Ok(Self {

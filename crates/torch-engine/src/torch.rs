@@ -133,7 +133,7 @@ impl Torch {
     /// As [`load`](Self::load), with this interpreter.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load).
+    /// As for [`load`](Self::load).
     pub fn load_with(
         interpreter: &Interpreter,
         options: &TorchOptions,
@@ -152,7 +152,7 @@ impl Torch {
     /// Python reads its libraries.
     ///
     /// # Errors
-    /// Those of [`load`](Self::load); [`TorchError::Shared`] if a clone or a sequence still uses the
+    /// As for [`load`](Self::load); [`TorchError::Shared`] if a clone or a sequence still uses the
     /// present model, which then stays.
     pub fn load_another(self, options: &TorchOptions) -> Result<Self, TorchError> {
         let inner = Arc::try_unwrap(self.inner).map_err(|_| TorchError::Shared)?;
@@ -230,7 +230,7 @@ impl Torch {
     /// [`clock`](TorchOptions::clock); otherwise 0.
     ///
     /// # Errors
-    /// Those of a call.
+    /// A call that fails.
     pub fn model_seconds(&self) -> Result<f64, TorchError> {
         let bytes = self.text(Call::Clock, &[])?;
         let seconds = bytes.as_slice().try_into().map(f64::from_le_bytes);

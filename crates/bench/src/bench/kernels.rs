@@ -72,16 +72,9 @@ impl KernelsArgs {
         for weights in &self.weights {
             let divisions = self.divisions(*weights)?;
             let shape = [self.outputs, self.inputs];
-            for (division, us, compiled) in time_kernels(&gpu, shape, *weights, &divisions)? {
-                // Scales and units are a small part.
-                let bits = match weights {
-                    WeightType::F32 => 32,
-                    WeightType::F16 | WeightType::Bf16 => 16,
-                    WeightType::Int8 => 8,
-                    WeightType::Int4 => 4,
-                };
-                let bytes = self.outputs * self.inputs * bits / 8;
-                let speed = bytes as f64 / us / 1e3;
+            for time in time_kernels(&gpu, shape, *weights, &divisions)? {
+                let (division, us, first_s) = (time.division, time.us, time.first_s);
+                let speed = time.bytes as f64 / us / 1e3;
                 print(&match self.json {
                     true => format!(
                         "{}\n",
@@ -90,12 +83,12 @@ impl KernelsArgs {
                             "weights": weights.to_string(), "rows": division.rows,
                             "units": division.units, "per_group": division.outputs,
                             "groups": division.groups, "us": us, "weights_gb_per_s": speed,
-                            "memory_gb_per_s": memory, "first_s": compiled,
+                            "memory_gb_per_s": memory, "first_s": first_s,
                         })
                     ),
                     false => format!(
                         "{weights} {} rows, {} units, cubes of {} x {} outputs: {us:.1} us, {speed:.0} GB/s \
-                         of {memory:.0}, first launch after {compiled:.2} s\n",
+                         of {memory:.0}, first launch after {first_s:.2} s\n",
                         division.rows, division.units, division.groups, division.outputs,
                     ),
                 })?;

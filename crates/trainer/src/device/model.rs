@@ -168,7 +168,7 @@ impl Transformer {
 /// weights.
 ///
 /// # Errors
-/// Those of [`Transformer::to_checkpoint`].
+/// As for [`Transformer::to_checkpoint`].
 pub(super) fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
     with_values(model.valid(), values, false).to_checkpoint()
 }
