@@ -272,7 +272,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let judged = penalised
             .as_deref()
             .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()));
-        let needed = needs_groups(mode, acceptance, sampling);
+        // Making groups takes as long as some plain steps: a response without drafts does without them.
+        let drafted_any = !(proposals.is_empty() && drafted.ids.is_empty());
+        let needed = drafted_any && needs_groups(mode, acceptance, sampling);
         let evidence = Evidence {
             draft: drafted,
             proposals,
