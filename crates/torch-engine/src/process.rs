@@ -30,7 +30,7 @@ exec(compile(read(int.from_bytes(read(4), "little")), "torch_worker.py", "exec")
 
 /// Number of lines of standard error that an error repeats.
 const SAID: usize = 20;
-/// Time between two looks at the deadline.
+/// Time between two looks at the deadline and at the process.
 const TICK: Duration = Duration::from_millis(100);
 /// Time in which a process that closed its pipes may end by itself.
 const GRACE: Duration = Duration::from_secs(2);
@@ -93,7 +93,6 @@ impl Process {
     fn launch(interpreter: &Interpreter, script: &str) -> io::Result<Self> {
         let mut command = Command::new(&interpreter.python);
         command.args(["-u", "-c", BOOTSTRAP]);
-        command.arg(std::process::id().to_string());
         command.stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let watch = Arc::new(Watch::default());
@@ -182,11 +181,20 @@ impl Watch {
                 state.timed_out = true;
                 break Duration::ZERO;
             }
+            // It may end while no call waits for it, and nobody else would wait for it then.
+            if !matches!(child.try_wait(), Ok(None)) {
+                break Duration::ZERO;
+            }
             let waited = self.changed.wait_timeout(state, TICK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         };
+        // A call that waits for it has the error.
+        let idle = state.end.is_none() && state.deadline.is_none();
         drop(state);
         let ended = finish(&mut child, grace);
+        if let (true, Ok(status)) = (idle, &ended) {
+            tracing::warn!("the worker of PyTorch ended: {status}");
+        }
         lock(&self.state).ended = Some(ended);
         self.changed.notify_all();
     }

@@ -267,6 +267,30 @@ fn what_cannot_be_started_is_named() {
     assert!(error.to_string().starts_with("no-such-file.py: "));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_that_ends_between_calls_is_noticed() {
+    let Some(toy) = Toy::new("") else { return };
+    let torch = toy.load("toy").unwrap();
+    let mut engine = torch.sequence(10).unwrap();
+    let process = torch.facts().threads;
+    let mut kill = std::process::Command::new("kill");
+    let killed = kill.args(["-9", &process.to_string()]).status().unwrap();
+    assert!(killed.success());
+    // Nothing is left of a process that somebody has waited for.
+    let stat = format!("/proc/{process}/stat");
+    let until = Instant::now() + Duration::from_secs(20);
+    while std::path::Path::new(&stat).exists() {
+        assert!(Instant::now() < until, "nobody waited for {process}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let error = failed(&mut engine);
+    let TorchError::Died { status, .. } = torch_error(&error) else {
+        panic!("{error}");
+    };
+    assert!(status.contains("signal: 9"), "{status}");
+}
+
 /// The part of [`the_worker_ends_with_the_program`] that is killed.
 #[test]
 fn holds_a_worker() {

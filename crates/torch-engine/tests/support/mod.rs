@@ -37,7 +37,7 @@ pub fn options(folder: &Path) -> TorchOptions {
 }
 
 /// Time limit of a call to a toy.
-pub const LIMIT: Duration = Duration::from_secs(3);
+pub const LIMIT: Duration = Duration::from_secs(5);
 
 /// A worker without torch (toy_worker.py); it fails to start in the way that `fault` names.
 pub struct Toy {
