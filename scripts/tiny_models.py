@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Makes tiny random models of architectures that the PyTorch worker holds or refuses, with the logits that a plain
-forward of transformers gives, for the tests of crates/torch-engine.
+"""Makes tiny random models.
+
+Of architectures that the PyTorch worker holds or refuses, with the logits that a plain forward of transformers gives,
+for the tests of crates/torch-engine:
 
     python3 -m venv ~/venv-hf && ~/venv-hf/bin/pip install torch 'transformers>=5' numpy
     ~/venv-hf/bin/python scripts/tiny_models.py --out DIR               # all of them
@@ -8,13 +10,23 @@ forward of transformers gives, for the tests of crates/torch-engine.
 
 A folder DIR/NAME holds the checkpoint, `ids.json` with the tokens of a text and `rows.f32` with its rows of logits,
 little-endian f32. Windows are shorter than the text.
+
+Or stand-ins of published models: two narrow layers with random weights, and all else, vocabulary and tokenizer
+included, as published. They run where the model itself would be too large, and say nothing sensible:
+
+    ~/venv-hf/bin/python scripts/tiny_models.py --out runs/stand-ins --like FOLDER   # config.json and tokenizer files
+    ~/venv-hf/bin/python scripts/tiny_models.py --out runs/stand-ins --paper FOLDER  # the models of the paper
+
+--paper takes FOLDER/configs/NAME/config.json and FOLDER/tokenizers/TOKENIZER for each model of PAPER below.
 """
 
 import argparse
 import json
 import math
 import pathlib
+import shutil
 import sys
+import zlib
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -160,12 +172,39 @@ MODELS = {
     "bert": ("bert", {"is_decoder": False}),
 }
 
+# The models of the paper, with the tokenizer of each.
+PAPER = {
+    "llama-68m": "llama-2",
+    "llama-160m": "llama-2",
+    "vicuna-7b": "llama-2",
+    "llama-3-8b": "llama-3",
+    "qwen2-7b": "qwen2",
+    "qwen2.5-7b": "qwen2.5",
+    "qwen2.5-14b": "qwen2.5",
+    "qwen2.5-32b": "qwen2.5",
+}
+# Files that go with a tokenizer.
+TOKENIZER = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "generation_config.json",
+]
+# Of a stand-in: layers, columns of a head, and the least number of heads.
+LAYERS, HEAD, LEAST_HEADS = 2, 8, 4
+
 
 def build(name):
     kind, settings = MODELS[name]
     config = AutoConfig.for_model(kind, **(TINY | settings))
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config).float().eval()
+    return randomise(AutoModelForCausalLM.from_config(config).float().eval())
+
+
+def randomise(model):
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
     with torch.no_grad():
         for parameter in model.parameters():
@@ -188,15 +227,81 @@ def make(name, out):
     (folder / "rows.f32").write_bytes(rows.contiguous().numpy().astype("<f4").tobytes())
 
 
+def narrow(config):
+    """A configuration with fewer layers and narrower ones; queries still share keys as they do in the original."""
+    for key in ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"]:
+        if not isinstance(config.get(key), int):
+            sys.exit(f"config.json: {key} is missing, so it is not known how to make this model narrower")
+    heads, width = config["num_attention_heads"], config["hidden_size"]
+    sharing = heads // (config.get("num_key_value_heads") or heads)
+    keys = max(1, LEAST_HEADS // sharing)
+    hidden = HEAD * sharing * keys
+    layers = min(LAYERS, config["num_hidden_layers"])
+    cut = config | {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": max(HEAD, hidden * config["intermediate_size"] // width // HEAD * HEAD),
+        "num_attention_heads": sharing * keys,
+        "num_key_value_heads": keys,
+        "dtype": "bfloat16",
+    }
+    cut.pop("torch_dtype", None)
+    if "head_dim" in cut:
+        cut["head_dim"] = HEAD
+    if "layer_types" in cut:
+        cut["layer_types"] = cut["layer_types"][:layers]
+    return cut
+
+
+def stand_in(config, tokenizer, folder):
+    """A model of a configuration in the folder `config`, made narrower, with the tokenizer of another folder."""
+    cut = narrow(json.loads((config / "config.json").read_text()))
+    files = [tokenizer / name for name in TOKENIZER if (tokenizer / name).exists()]
+    if not files:
+        sys.exit(f"{tokenizer}: no files of a tokenizer")
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(cut, indent=2) + "\n"
+    (folder / "config.json").write_text(text)
+    # Models of one shape differ: the seed is the name.
+    torch.manual_seed(zlib.crc32(folder.name.encode()))
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    randomise(model.float()).to(torch.bfloat16).save_pretrained(folder)
+    # Saving wrote it anew, with keys that the original does not have.
+    (folder / "config.json").write_text(text)
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
+
+
+def stand_ins(args):
+    for folder in args.like:
+        stand_in(folder, folder, args.out / folder.resolve().name)
+    if args.paper:
+        for name in chosen(args.names, PAPER):
+            stand_in(args.paper / "configs" / name, args.paper / "tokenizers" / PAPER[name], args.out / name)
+
+
+def chosen(names, known):
+    unknown = set(names) - set(known)
+    if unknown:
+        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return names or known
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="models to make (default: all)")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="DIR", help="folder for them")
+    parser.add_argument("--paper", type=pathlib.Path, metavar="FOLDER", help="stand-ins of the paper's models")
+    parser.add_argument(
+        "--like", nargs="+", default=[], type=pathlib.Path, metavar="FOLDER", help="stand-ins of models in folders"
+    )
     args = parser.parse_args()
-    unknown = set(args.names) - set(MODELS)
-    if unknown:
-        sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
-    for name in args.names or MODELS:
+    if args.paper or args.like:
+        try:
+            return stand_ins(args)
+        except OSError as error:
+            sys.exit(str(error))
+    for name in chosen(args.names, MODELS):
         try:
             make(name, args.out)
         except Exception as error:

@@ -554,14 +554,27 @@ fn includes(text: &str) -> Vec<String> {
 #[test]
 fn one_include_swaps_the_models_for_the_papers() {
     let mut faults = Vec::new();
-    for file in ["paper.toml", "paper-torch.toml"] {
-        swapped_by(file, &mut faults);
+    for (file, place) in [
+        ("paper.toml", "hf:"),
+        ("paper-torch.toml", "hf:"),
+        ("paper-stand-ins.toml", "runs/stand-ins/"),
+    ] {
+        swapped_by(file, place, &mut faults);
     }
     none(&faults);
+    // Every target has a stand-in.
+    let models = |file: &str| {
+        let path = repository().join("experiments/models").join(file);
+        let table: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let targets = table["models"]["targets"].as_table().unwrap();
+        targets.keys().cloned().collect::<BTreeSet<_>>()
+    };
+    let published = &models("paper-torch.toml") | &models("paper-qwen2.5-torch.toml");
+    assert_eq!(published, models("paper-stand-ins.toml"));
 }
 
-/// Loads all experiments with the models of a file.
-fn swapped_by(file: &str, faults: &mut Vec<String>) {
+/// Loads all experiments with the models of a file, whose paths begin with `place`.
+fn swapped_by(file: &str, place: &str, faults: &mut Vec<String>) {
     let options = LoadOptions {
         extra_includes: vec![repository().join("experiments/models").join(file)],
         ..LoadOptions::default()
@@ -574,9 +587,8 @@ fn swapped_by(file: &str, faults: &mut Vec<String>) {
             Err(error) => faults.push(error.to_string()),
             Ok(plan) => {
                 let mut drafters = plan.jobs.iter().map(|job| &job.config.models.drafter.path);
-                let hub = |path: &Path| path.to_string_lossy().starts_with("hf:");
                 // A file that compares drafters names the other ones itself.
-                if !drafters.any(|path| hub(path)) {
+                if !drafters.any(|path| path.to_string_lossy().starts_with(place)) {
                     faults.push(format!("{path}: keeps a drafter of its own"));
                 }
             }

@@ -12,6 +12,7 @@ mod learn;
 mod models;
 #[cfg(feature = "serve")]
 mod serving;
+mod stand_ins;
 mod support;
 mod torch;
 mod trace;

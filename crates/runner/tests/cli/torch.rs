@@ -1,6 +1,7 @@
 //! Targets that a worker of PyTorch decodes: commands and experiments with a worker that has no
 //! torch, and, if there is one, with torch itself.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command as Process;
 
@@ -32,10 +33,14 @@ fn json(command: &mut Command) -> Value {
     serde_json::from_slice(&done.get_output().stdout).unwrap()
 }
 
+/// The interpreter of workers.
+pub fn python() -> OsString {
+    std::env::var_os("OMNIDRAFT_PYTHON").unwrap_or_else(|| "python3".into())
+}
+
 /// True if the interpreter has torch; OMNIDRAFT_REQUIRE_TORCH=1 makes its absence a failure.
-fn has_torch() -> bool {
-    let python = std::env::var_os("OMNIDRAFT_PYTHON").unwrap_or_else(|| "python3".into());
-    let found = Process::new(python)
+pub fn has_torch() -> bool {
+    let found = Process::new(python())
         .args(["-c", "import torch, transformers"])
         .output();
     let found = found.is_ok_and(|output| output.status.success());
