@@ -272,7 +272,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let judged = penalised
             .as_deref()
             .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()));
-        // Making groups takes as long as some plain steps: a response without drafts does without them.
+        // Groups are as large as the vocabulary, and nothing reads them where nothing was drafted.
         let drafted_any = !(proposals.is_empty() && drafted.ids.is_empty());
         let needed = drafted_any && needs_groups(mode, acceptance, sampling);
         let evidence = Evidence {
