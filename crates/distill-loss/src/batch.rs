@@ -64,6 +64,10 @@ pub struct Batch<'a> {
     ngrams: usize,
     /// The first examples, of which nothing was learnt yet: on them a drafter is judged.
     fresh: usize,
+    /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the
+    /// direct losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
+    position_weight: f64,
+    ngram_weight: f64,
 }
 
 impl<'a> Batch<'a> {
@@ -85,6 +89,8 @@ impl<'a> Batch<'a> {
             ngram_tokens: 0,
             ngrams: 0,
             fresh,
+            position_weight: 0.0,
+            ngram_weight: 0.0,
             examples,
         };
         for example in batch.examples.clone() {
@@ -100,6 +106,9 @@ impl<'a> Batch<'a> {
             let groups = batch.plan(example);
             batch.groups.push(groups);
         }
+        let all = (batch.positions + batch.ngram_tokens).max(1) as f64;
+        batch.position_weight = 1.0 / all;
+        batch.ngram_weight = terms.ngram_weight() / all;
         batch
     }
 
@@ -202,11 +211,10 @@ impl<'a> Batch<'a> {
 
     /// The losses of a batch whose groups have all been graded, and their sums [added](Graded::add).
     pub fn losses(&self, graded: Graded) -> Losses {
-        let (of_direct, of_ngram) = self.weights();
         Losses {
             direct: graded.terms[0] / self.positions as f64,
             ngram: graded.terms[1] / self.ngram_count(),
-            loss: of_direct * graded.terms[0] + of_ngram * graded.terms[1],
+            loss: self.position_weight * graded.terms[0] + self.ngram_weight * graded.terms[1],
         }
     }
 
@@ -229,22 +237,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the direct
-    /// losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
-    fn weights(&self) -> (f64, f64) {
-        let all = (self.positions + self.ngram_tokens).max(1) as f64;
-        let lambda = match self.terms {
-            // The point-wise weight is p(t) itself.
-            Terms::Hybrid {
-                ngram: Some(NgramLoss::Pointwise),
-                ..
-            } => 1.0,
-            Terms::Hybrid { lambda, .. } => lambda,
-            Terms::Alm { .. } => 0.0,
-        };
-        (1.0 / all, lambda / all)
-    }
-
     /// The loss of a group of positions, and how far the drafter agrees with it.
     fn grade_direct(
         &self,
@@ -253,7 +245,6 @@ impl<'a> Batch<'a> {
         chunks: &[usize],
         logits: &mut [f32],
     ) -> Graded {
-        let (weight, _) = self.weights();
         let mut law = Vec::new();
         let (mut total, mut agreed, mut compared) = (0.0, 0.0, 0.0);
         for (row, i) in logits.chunks_exact_mut(example.shared.len()).zip(chunks) {
@@ -272,6 +263,7 @@ impl<'a> Batch<'a> {
                 compared += 1.0;
             }
             let label = label(example, chunk).unwrap_or_default();
+            let weight = self.position_weight;
             total += loss_at(loss, chunk).grade(row, &mut law, label, weight);
         }
         Graded {
@@ -286,7 +278,7 @@ impl<'a> Batch<'a> {
         chunk: &Chunk,
         logits: &mut [f32],
     ) -> f64 {
-        let (_, weight) = self.weights();
+        let weight = self.ngram_weight;
         let spelling = &example.ids[chunk.draft.clone()];
         match (loss, &chunk.law) {
             (NgramLoss::ApproximateKl, Some(law)) => {
@@ -401,7 +393,7 @@ impl Objective for Batch<'_> {
                     match terms {
                         Terms::Alm { tau } => {
                             let labels = &example.ids[chunk.draft.clone()];
-                            let (weight, _) = self.weights();
+                            let weight = self.position_weight;
                             graded.terms[0] += alm(own, labels, chunk.log_prob, tau, weight);
                         }
                         Terms::Hybrid {
