@@ -509,13 +509,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         done
     }
 
-    /// The drafter, for updates of its weights. This ends the response in progress, since its KV
-    /// cache would no longer match.
-    pub fn drafter_mut(&mut self) -> &mut D {
-        self.running = None;
-        &mut self.drafter
-    }
-
     /// Returns the models.
     pub fn into_models(self) -> (D, T) {
         (self.drafter, self.target)
