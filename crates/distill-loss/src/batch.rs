@@ -62,7 +62,7 @@ pub struct Batch<'a> {
     ngram_tokens: usize,
     /// N-grams that the n-gram term looks at.
     ngrams: usize,
-    /// The first examples, of which nothing was learnt yet: on them a drafter is judged.
+    /// The first examples, of which nothing was learnt yet: on them the drafter's agreement is measured.
     fresh: usize,
     /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the
     /// direct losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
@@ -220,7 +220,7 @@ impl<'a> Batch<'a> {
 
     /// The share of fresh positions at which the drafter agrees with the target, from 0 to 1; `None` where none could
     /// tell. Greedy text is agreed with where the drafter's best shared token is the emitted one, drawn text by the
-    /// mass that both distributions have in common, which is how often a drafted token is accepted.
+    /// mass that both distributions have in common, which is the probability that a drafted token is accepted.
     pub fn agreed(graded: Graded) -> Option<f64> {
         let [_, _, agreed, compared] = graded.terms;
         (compared > 0.0).then(|| agreed / compared)
@@ -304,7 +304,7 @@ impl<'a> Batch<'a> {
 
 /// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: where the
 /// text is greedy, that its best column is the emitted token; where it is sampled, the mass that
-/// both laws have in common, which is how often a drafted token is accepted.
+/// both distributions have in common, which is the probability that a drafted token is accepted.
 fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {
     if !example.sampled {
         let label = label(example, chunk)?;
@@ -414,7 +414,7 @@ mod tests {
     use super::*;
     use crate::teacher::TeacherRow;
 
-    /// One position that says token 7, the second of three columns, by this law.
+    /// One position that says token 7, the second of three columns, by this distribution.
     fn taught(law: [f32; 3]) -> Example {
         Example {
             ids: vec![1, 7],
@@ -443,7 +443,7 @@ mod tests {
         let example = taught([0.3, 0.6, 0.1]);
         assert_eq!(agreed(&example, [0.2, 0.5, 0.3]), Some(1.0));
         assert_eq!(agreed(&example, [0.5, 0.4, 0.1]), Some(0.0));
-        // A token outside the columns can be agreed with by nobody.
+        // A token outside the columns never agrees.
         let mut other = example;
         other.ids[1] = 8;
         assert_eq!(agreed(&other, [0.2, 0.5, 0.3]), None);

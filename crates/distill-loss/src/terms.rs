@@ -18,7 +18,7 @@ pub enum Terms {
     Hybrid {
         /// L_DM, the term at tokens that both vocabularies have.
         direct: Option<DirectLoss>,
-        /// L_N-gram, the term at target tokens that several draft tokens spell.
+        /// L_N-gram, the term at target tokens that are merged from several draft tokens.
         ngram: Option<NgramLoss>,
         /// The weight of L_N-gram, 0 or more; [`NgramLoss::Pointwise`] has its own.
         lambda: f64,

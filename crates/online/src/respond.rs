@@ -1,4 +1,4 @@
-//! The rounds of one response, with a draft model or without.
+//! The rounds of one response, with the drafter's model or without.
 
 use anyhow::Result;
 use distill_loss::Recorder;

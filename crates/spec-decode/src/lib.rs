@@ -32,9 +32,9 @@
 //! is a function of the logits. The drafter's logits are processed in the same way, but any
 //! proposal distribution is as exact.
 //!
-//! `tli` and `exact` can judge the tokens of a draft one by one or all together ([`Acceptance`]);
+//! `tli` and `exact` can verify the tokens of a draft one by one or all together ([`Acceptance`]);
 //! the latter never accepts fewer in expectation. Looked-up text ([`CopySource`]) is proposed with
-//! probability 1 and judged by the same rules.
+//! probability 1 and verified by the same rules.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
 //! the same dice; [`Pair::shared`] makes such a pair. This holds for the distribution and the dice,

@@ -23,7 +23,7 @@ pub struct DraftStep<'a> {
     pub position: usize,
     /// The drafted token.
     pub token: DraftId,
-    /// Its probability under the masked drafter law; 1 at temperature 0.
+    /// Its probability under the masked distribution of the drafter; 1 at temperature 0.
     pub probability: f64,
     /// The drafter's raw logits that the token was drawn from, `[V_q]`, unmasked. It may be empty
     /// for a policy that does not [read](DraftPolicy::reads_drafter) it.
