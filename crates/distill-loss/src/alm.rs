@@ -1,5 +1,5 @@
 //! Approximate likelihood matching (Minixhofer, Ponti and Vulic, arXiv 2503.20083): the likelihood
-//! of aligned chunks of text, whatever tokens spell them.
+//! of aligned chunks of text, in whatever tokens.
 
 use crate::rows::{likelihood_gradient, softmax};
 

@@ -62,8 +62,12 @@ pub struct Batch<'a> {
     ngram_tokens: usize,
     /// N-grams that the n-gram term looks at.
     ngrams: usize,
-    /// The first examples, of which nothing was learnt yet: on them a drafter is judged.
+    /// The first examples, of which nothing was learnt yet: on them the drafter's agreement is measured.
     fresh: usize,
+    /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the
+    /// direct losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
+    position_weight: f64,
+    ngram_weight: f64,
 }
 
 impl<'a> Batch<'a> {
@@ -85,6 +89,8 @@ impl<'a> Batch<'a> {
             ngram_tokens: 0,
             ngrams: 0,
             fresh,
+            position_weight: 0.0,
+            ngram_weight: 0.0,
             examples,
         };
         for example in batch.examples.clone() {
@@ -100,6 +106,9 @@ impl<'a> Batch<'a> {
             let groups = batch.plan(example);
             batch.groups.push(groups);
         }
+        let all = (batch.positions + batch.ngram_tokens).max(1) as f64;
+        batch.position_weight = 1.0 / all;
+        batch.ngram_weight = terms.ngram_weight() / all;
         batch
     }
 
@@ -202,17 +211,16 @@ impl<'a> Batch<'a> {
 
     /// The losses of a batch whose groups have all been graded, and their sums [added](Graded::add).
     pub fn losses(&self, graded: Graded) -> Losses {
-        let (of_direct, of_ngram) = self.weights();
         Losses {
             direct: graded.terms[0] / self.positions as f64,
             ngram: graded.terms[1] / self.ngram_count(),
-            loss: of_direct * graded.terms[0] + of_ngram * graded.terms[1],
+            loss: self.position_weight * graded.terms[0] + self.ngram_weight * graded.terms[1],
         }
     }
 
     /// The share of fresh positions at which the drafter agrees with the target, from 0 to 1; `None` where none could
     /// tell. Greedy text is agreed with where the drafter's best shared token is the emitted one, drawn text by the
-    /// mass that both distributions have in common, which is how often a drafted token is accepted.
+    /// mass that both distributions have in common, which is the probability that a drafted token is accepted.
     pub fn agreed(graded: Graded) -> Option<f64> {
         let [_, _, agreed, compared] = graded.terms;
         (compared > 0.0).then(|| agreed / compared)
@@ -229,22 +237,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the direct
-    /// losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
-    fn weights(&self) -> (f64, f64) {
-        let all = (self.positions + self.ngram_tokens).max(1) as f64;
-        let lambda = match self.terms {
-            // The point-wise weight is p(t) itself.
-            Terms::Hybrid {
-                ngram: Some(NgramLoss::Pointwise),
-                ..
-            } => 1.0,
-            Terms::Hybrid { lambda, .. } => lambda,
-            Terms::Alm { .. } => 0.0,
-        };
-        (1.0 / all, lambda / all)
-    }
-
     /// The loss of a group of positions, and how far the drafter agrees with it.
     fn grade_direct(
         &self,
@@ -253,7 +245,6 @@ impl<'a> Batch<'a> {
         chunks: &[usize],
         logits: &mut [f32],
     ) -> Graded {
-        let (weight, _) = self.weights();
         let mut law = Vec::new();
         let (mut total, mut agreed, mut compared) = (0.0, 0.0, 0.0);
         for (row, i) in logits.chunks_exact_mut(example.shared.len()).zip(chunks) {
@@ -272,6 +263,7 @@ impl<'a> Batch<'a> {
                 compared += 1.0;
             }
             let label = label(example, chunk).unwrap_or_default();
+            let weight = self.position_weight;
             total += loss_at(loss, chunk).grade(row, &mut law, label, weight);
         }
         Graded {
@@ -286,7 +278,7 @@ impl<'a> Batch<'a> {
         chunk: &Chunk,
         logits: &mut [f32],
     ) -> f64 {
-        let (_, weight) = self.weights();
+        let weight = self.ngram_weight;
         let spelling = &example.ids[chunk.draft.clone()];
         match (loss, &chunk.law) {
             (NgramLoss::ApproximateKl, Some(law)) => {
@@ -312,7 +304,7 @@ impl<'a> Batch<'a> {
 
 /// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: where the
 /// text is greedy, that its best column is the emitted token; where it is sampled, the mass that
-/// both laws have in common, which is how often a drafted token is accepted.
+/// both distributions have in common, which is the probability that a drafted token is accepted.
 fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {
     if !example.sampled {
         let label = label(example, chunk)?;
@@ -401,7 +393,7 @@ impl Objective for Batch<'_> {
                     match terms {
                         Terms::Alm { tau } => {
                             let labels = &example.ids[chunk.draft.clone()];
-                            let (weight, _) = self.weights();
+                            let weight = self.position_weight;
                             graded.terms[0] += alm(own, labels, chunk.log_prob, tau, weight);
                         }
                         Terms::Hybrid {
@@ -422,7 +414,7 @@ mod tests {
     use super::*;
     use crate::teacher::TeacherRow;
 
-    /// One position that says token 7, the second of three columns, by this law.
+    /// One position that says token 7, the second of three columns, by this distribution.
     fn taught(law: [f32; 3]) -> Example {
         Example {
             ids: vec![1, 7],
@@ -451,7 +443,7 @@ mod tests {
         let example = taught([0.3, 0.6, 0.1]);
         assert_eq!(agreed(&example, [0.2, 0.5, 0.3]), Some(1.0));
         assert_eq!(agreed(&example, [0.5, 0.4, 0.1]), Some(0.0));
-        // A token outside the columns can be agreed with by nobody.
+        // A token outside the columns never agrees.
         let mut other = example;
         other.ids[1] = 8;
         assert_eq!(agreed(&other, [0.2, 0.5, 0.3]), None);

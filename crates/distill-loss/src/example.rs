@@ -19,13 +19,13 @@ pub struct Chunk {
     pub targets: usize,
     /// The target's log-likelihood of the stretch.
     pub log_prob: f64,
-    /// The target's law at its first target token, if there is only one and a loss reads it.
+    /// The target's distribution at its target token, if there is only one and a loss reads it.
     pub law: Option<TeacherRow>,
-    /// If several draft tokens spell one target token: the draft token that is it by itself, if
+    /// In a chunk of several draft tokens and one target token: the draft token of the same text, if
     /// there is one.
     pub own: Option<u32>,
     /// True if one draft token is a special one of the target, the end of a turn say. Such a token is
-    /// taught by its likelihood whatever the direct term is, and has no law.
+    /// learnt by its likelihood under every direct term, and has no distribution.
     pub special: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Chunk {
 pub struct Example {
     /// Prompt and response in draft ids.
     pub ids: Vec<u32>,
-    /// Draft ids of the columns of every law, ascending: the shared tokens, or a
+    /// Draft ids of the columns of every distribution, ascending: the shared tokens, or a
     /// [sample](Self::narrow) of them.
     pub shared: Arc<[u32]>,
     /// The response, in order. Chunks of one and one token are the positions of L_DM, chunks of
@@ -49,9 +49,9 @@ pub struct Example {
     /// Input of the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
     pub states: Vec<f32>,
-    /// True of a response that was drawn; else each token is the target's best.
+    /// True if the response was drawn; otherwise each token is the most probable one of the target.
     pub sampled: bool,
-    /// True where the response goes on: the rest of it is another example.
+    /// True if the response continues in another example.
     pub goes_on: bool,
 }
 
@@ -175,11 +175,10 @@ impl Example {
         self
     }
 
-    /// Compares the two laws on fewer columns from now on: those to which the target gives at least the
-    /// probability `likely` at some position, those of the tokens it emitted, and `sampled` of the
-    /// others, all alike likely to be drawn, each of which stands for as many as there are others to a
-    /// drawn one. So the sum over all columns of either law, from which it is normalised, is estimated
-    /// without bias.
+    /// Restricts the columns on which the two distributions are compared. Kept are those to which the
+    /// target gives at least the probability `likely` at some position, those of the emitted tokens, and
+    /// `sampled` of the others, drawn uniformly. A drawn column stands for an equal share of the others,
+    /// so that the normalising sums of both distributions are estimated without bias.
     pub fn narrow(&mut self, likely: f64, sampled: usize, rng: &mut StreamRng) {
         let mut wanted = vec![false; self.shared.len()];
         let (mut law, least) = (Vec::new(), likely.ln() as f32);

@@ -12,7 +12,6 @@
 //!
 //! # The objective
 //!
-//!
 //! ```text
 //! L = L_DM + lambda L_N-gram                                          (Eq. 3)
 //! L = E[ KL(q' || p) [direct] - lambda log q(d) [n-gram] ]            (Eq. 4)
@@ -27,16 +26,15 @@
 //!
 //! Weight and normaliser are written down here, and applied in [`Batch`].
 //!
-//! Where a target token has a draft token of the same text, the drafter's law is pulled towards
-//! the target's ([`DirectLoss`], in target space on the shared tokens); where a target token is
-//! spelled by several draft tokens, that spelling is ([`NgramLoss`], in draft space). [`alm`]
-//! replaces both: it compares likelihoods of aligned chunks only. [`Example::new`] aligns the text and
-//! so finds out which positions are which.
+//! At a target token with a draft token of the same text, the drafter's distribution is pulled towards the target's
+//! ([`DirectLoss`], in target space on the shared tokens). At a target token that is merged from several draft tokens,
+//! those draft tokens become more likely ([`NgramLoss`], in draft space). [`alm`] replaces both: it compares
+//! likelihoods of aligned chunks only. [`Example::new`] aligns the text and so finds the positions of each term.
 //!
 //! Special tokens, the end of a turn among them, are taught by [`negative_log_likelihood`] in the sum
 //! of the direct positions, whichever loss that is. The gradient of the reverse divergence at a token
 //! is in proportion to the drafter's own mass there, and a drafter that has read prose gives such
-//! tokens next to none: it would never find them, as it would never find an n-gram.
+//! tokens next to none, so that it would never learn them, nor an n-gram.
 //!
 //! # The terms
 //!
@@ -45,9 +43,9 @@
 //! that size. Arithmetic is f32 with sums in f64, in a fixed order and without fused operations:
 //! the same bits on every machine.
 //!
-//! Symbols: `x` logits, `q` the drafter's softmax over the row, `p` the target's law at the same
-//! columns (which need not sum to one over them: what is missing is on tokens the drafter has no
-//! counterpart of), `[A]` one if `A` holds, else zero.
+//! Symbols: `x` logits, `q` the drafter's softmax over the row, `p` the target's distribution at the same columns (its
+//! sum may be below one: the missing mass is on tokens without a counterpart in the drafter), `[A]` one if `A` holds,
+//! else zero.
 //!
 //! # Example
 //!
@@ -62,7 +60,7 @@
 //! use spec_decode::{ConstantLength, Prompt, Session, SessionConfig, StreamName, VerifyMode};
 //! use vocab_align::{DraftId, TargetId};
 //!
-//! // The target knows `ab`, which the drafter spells with two tokens.
+//! // The target has a token `ab`, which stands for two draft tokens.
 //! let own = ToyVocab { merges: &[], added: &[] };
 //! let targets = ToyVocab { merges: &[("a", "b")], added: &[] };
 //! let letters: Vec<u32> = (b'a'..=b'd').map(u32::from).collect();

@@ -22,20 +22,19 @@ pub(crate) fn softmax(row: &mut [f32], label: usize) -> f64 {
     let picked = row[label];
     let max = maximum(row);
     let sum = map_sum(row, |x| exp(x - max));
-    scale(row, 1.0 / sum);
+    let share = (1.0 / sum) as f32;
+    for x in row {
+        *x *= share;
+    }
     f64::from(picked) - f64::from(max) - sum.ln()
 }
 
 /// Turns the probabilities of [`softmax`] into the gradient of `-weight * ln q(label)`:
 /// `weight * (q_i - [i = label])`.
 pub(crate) fn likelihood_gradient(probs: &mut [f32], label: usize, weight: f64) {
-    scale(probs, weight);
-    probs[label] -= weight as f32;
-}
-
-fn scale(row: &mut [f32], factor: f64) {
-    let factor = factor as f32;
-    for x in row {
-        *x *= factor;
+    let weight = weight as f32;
+    for q in probs.iter_mut() {
+        *q *= weight;
     }
+    probs[label] -= weight;
 }

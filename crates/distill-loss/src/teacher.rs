@@ -14,12 +14,12 @@ use crate::terms::Terms;
 /// finite on tokens a target rules out.
 const FLOOR: f32 = -100.0;
 
-/// The target's law at one position, on the shared tokens only.
+/// The target's distribution at one position, on the shared tokens only.
 ///
 /// Log-probabilities in f16: relative precision 2^-11, that is at most 0.01 nats at -20, far below
 /// the noise of a minibatch, at a quarter of the memory of f64 rows over the whole vocabulary. Where
-/// most tokens have the least of all probabilities, as in a law that was recorded by its top tokens,
-/// only the others are held.
+/// most tokens have the least of all probabilities, as in a distribution of which only the top tokens
+/// were recorded, only the others are held.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TeacherRow(Held);
 
@@ -112,20 +112,20 @@ impl TeacherRow {
 pub struct Taught {
     /// Log-probability of the token at temperature 1.
     pub log_prob: f32,
-    /// The law, if a loss reads it.
+    /// The distribution, if a loss reads it.
     pub law: Option<TeacherRow>,
 }
 
 /// All that was recorded of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Draft ids of the columns of every law, ascending.
+    /// Draft ids of the columns of every distribution, ascending.
     pub columns: Arc<[u32]>,
     /// An entry for every emitted token, in order.
     pub taught: Vec<Taught>,
 }
 
-/// Records the target's law at every emitted token while it is there anyway (no second forward).
+/// Records the target's distribution at every emitted token during verification, without a second forward.
 ///
 /// It is the sink of a round: hand it to [`Session::round`](spec_decode::Session::round) or to
 /// [`Session::generate`](spec_decode::Session::generate), then make an [`Example`](crate::Example) of its record.
@@ -137,7 +137,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Records what `terms` read, laws at the target tokens of `alignment.pairs()`.
+    /// Records what `terms` read: distributions over the target tokens of `alignment.pairs()`.
     pub fn new(alignment: &Alignment, terms: Terms) -> Self {
         let pairs = alignment.pairs();
         Self {
@@ -155,7 +155,7 @@ impl Recorder {
         &self.record.taught
     }
 
-    /// The record from token `from` on, with nothing in the place of the tokens before it.
+    /// The record from token `from` on, with empty entries for the tokens before it.
     pub fn since(&self, from: usize) -> Record {
         let nothing = Taught {
             log_prob: 0.0,

@@ -18,7 +18,7 @@ pub enum Terms {
     Hybrid {
         /// L_DM, the term at tokens that both vocabularies have.
         direct: Option<DirectLoss>,
-        /// L_N-gram, the term at target tokens that several draft tokens spell.
+        /// L_N-gram, the term at target tokens that are merged from several draft tokens.
         ngram: Option<NgramLoss>,
         /// The weight of L_N-gram, 0 or more; [`NgramLoss::Pointwise`] has its own.
         lambda: f64,
@@ -37,6 +37,18 @@ impl Terms {
             direct: Some(direct),
             ngram: Some(ngram),
             lambda,
+        }
+    }
+
+    /// Weight of L_N-gram; 1 if the loss weighs itself, as [`NgramLoss::Pointwise`] does with p(t).
+    pub(crate) fn ngram_weight(self) -> f64 {
+        match self {
+            Self::Hybrid {
+                ngram: Some(NgramLoss::Pointwise),
+                ..
+            } => 1.0,
+            Self::Hybrid { lambda, .. } => lambda,
+            Self::Alm { .. } => 0.0,
         }
     }
 

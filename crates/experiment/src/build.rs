@@ -7,16 +7,17 @@ use serde_json::json;
 use crate::canonical;
 use crate::error::ExperimentError;
 use crate::expand::Expander;
-use crate::file::{Heading, SegmentFile};
-use crate::grid::{self, Grid, is_folder_name};
-use crate::lineup::{self, ArmDef};
-use crate::load::{self, Faults, Node, read, read_or_default};
-use crate::plan::{LoadOptions, Plan};
+use crate::file::Heading;
+use crate::grid::{self, is_folder_name};
+use crate::lineup;
+use crate::load::{self, Faults, LoadOptions, Node, read, read_or_default};
+use crate::parts::Parts;
+use crate::plan::Plan;
 use crate::report::LauncherConfig;
 use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig};
 use crate::stage::{self, StageDef};
 use crate::summary::{ArmSummary, Experiment, Stage};
-use crate::when::{self, When};
+use crate::when;
 use crate::{report_check, segments};
 
 /// Names of the sections and keys at the top of a file.
@@ -25,29 +26,22 @@ const TOP: [&str; 16] = [
     "segment", "stage", "arm", "sweep", "report", "launcher",
 ];
 
-/// Reads and checks an experiment.
-pub(crate) fn plan(path: &Path, options: &LoadOptions) -> Result<Plan, ExperimentError> {
-    let mut faults = Faults::default();
-    let root = load::load(path, options, &mut faults)?;
-    // Values that could not be parsed would be reported as missing below.
-    let plan = match faults.is_empty() {
-        true => assemble(&root, path, &mut faults),
-        false => None,
-    };
-    faults.into_result(path, plan)
-}
-
-/// The parsed parts of an experiment before expansion.
-pub(crate) struct Parts {
-    pub(crate) name: String,
-    pub(crate) models: ModelsConfig,
-    /// `decode`, `learn`, `cache`, `head` and `models` as written.
-    pub(crate) defaults: Node,
-    pub(crate) grid: Grid,
-    pub(crate) whens: Vec<When>,
-    pub(crate) segments: Vec<SegmentFile>,
-    pub(crate) stages: Vec<StageDef>,
-    pub(crate) arms: Vec<ArmDef>,
+impl Plan {
+    /// Reads an experiment with all its includes, applies the overrides, expands grid, stages, arms
+    /// and sweeps, and checks every arm of every job.
+    ///
+    /// # Errors
+    /// Unreadable files, cycles of includes, or all faults at once, each with file, line and key.
+    pub fn load(path: &Path, options: &LoadOptions) -> Result<Self, ExperimentError> {
+        let mut faults = Faults::default();
+        let root = load::load(path, options, &mut faults)?;
+        // Values that could not be parsed would be reported as missing below.
+        let plan = match faults.is_empty() {
+            true => assemble(&root, path, &mut faults),
+            false => None,
+        };
+        faults.into_result(path, plan)
+    }
 }
 
 fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {

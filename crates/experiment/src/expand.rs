@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::arm::ArmConfig;
-use crate::build::Parts;
 use crate::check;
 use crate::count::{Count, PromptCounts};
 use crate::grid::{Cell, SECTIONS};
 use crate::job::{Job, JobConfig, JobId};
 use crate::lineup::ArmDef;
 use crate::load::{Faults, Node, Place, read};
+use crate::parts::Parts;
 use crate::segments;
 use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig, Wrong};
 use crate::stage::StageDef;

@@ -48,6 +48,7 @@ mod grid;
 mod job;
 mod lineup;
 mod load;
+mod parts;
 mod patch;
 mod plan;
 mod preset;
@@ -65,7 +66,8 @@ pub use count::{Count, PromptCounts};
 pub use error::{ExperimentError, Fault};
 pub use file::OnStream;
 pub use job::{Job, JobConfig, JobId, Segment};
-pub use plan::{LoadOptions, Plan};
+pub use load::LoadOptions;
+pub use plan::Plan;
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
     CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, EXPLORE,

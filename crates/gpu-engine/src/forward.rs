@@ -162,7 +162,7 @@ pub(crate) struct Pass<'a> {
     /// Number of rows, at least that of the tokens. Rows beyond are skipped, or computed and never
     /// read.
     pub(crate) count: usize,
-    /// The part of a matrix that a cube multiplies, if other than by [`cubes_for`].
+    /// The part of a matrix that a cube multiplies; `None` for that of [`cubes_for`].
     pub(crate) cubes: Option<Cubes>,
     /// Launches of one kind to run alone, for timing; `None` runs all launches of all kinds.
     pub(crate) only: Option<(Step, Range<usize>)>,

@@ -36,7 +36,7 @@ pub enum HubError {
         repo: String,
         /// File.
         file: String,
-        /// The cause.
+        /// Message of the error below.
         message: String,
     },
     /// A download broke off.
@@ -46,7 +46,7 @@ pub enum HubError {
         repo: String,
         /// File.
         file: String,
-        /// The cause.
+        /// Message of the error below.
         message: String,
     },
     /// The partial file of an earlier download is longer than the file at the hub.

@@ -106,7 +106,7 @@ pub struct JobSpec {
     pub id: JobId,
     /// Hash of its configuration: `config_sha256` of its manifest.
     pub hash: String,
-    /// The job that must be complete before.
+    /// The job that must be complete before this one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs: Option<Need>,
     /// True if the job is timed: it runs alone on its machine.

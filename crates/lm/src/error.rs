@@ -76,7 +76,7 @@ pub enum LmError {
         /// The feature.
         what: String,
     },
-    /// A call that an engine refuses, or an engine of another crate that failed in its own way.
+    /// An engine refuses a call, or an engine of another crate failed.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// A requested kernel set does not run on this processor.

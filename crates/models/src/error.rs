@@ -63,7 +63,7 @@ pub enum TemplateError {
     NoDefault {
         /// The model folder.
         path: PathBuf,
-        /// Their names.
+        /// Names of the templates.
         names: String,
     },
     /// The special tokens that a template names cannot be read.

@@ -71,8 +71,7 @@ pub struct ModelFolder<I: TokenId> {
     padding: Padding,
     /// Configuration of the padded model.
     config: LmConfig,
-    /// Packed weights by device and format, as long as an engine uses them; further engines share
-    /// them.
+    /// Packed weights in use, by device and format. All engines of a device and format share them.
     packed: Mutex<BTreeMap<(String, &'static str), packed::Weak>>,
     /// Vocabulary, template, special tokens.
     pub text: ModelText<I>,

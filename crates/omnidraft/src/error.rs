@@ -17,7 +17,7 @@ pub enum Error {
     Open {
         /// The folder or file.
         path: PathBuf,
-        /// The cause.
+        /// Error of the crate in which it occurred.
         source: Source,
     },
     /// A model is there, but an engine for it cannot be built.
@@ -25,7 +25,7 @@ pub enum Error {
     Engine {
         /// The model.
         path: PathBuf,
-        /// The cause.
+        /// Error of the crate in which it occurred.
         source: Source,
     },
     /// A model cannot read a prompt: its template or its tokenizer refuses it.
@@ -33,7 +33,7 @@ pub enum Error {
     Prompt {
         /// The model.
         role: Role,
-        /// Its reason.
+        /// Error of the template or the tokenizer.
         source: Source,
     },
     /// There are not as many prompts as sessions.
@@ -56,13 +56,13 @@ pub enum Error {
     /// The drafter cannot learn: its model has no gradient here, or a loss is not finite.
     #[error("the drafter cannot learn")]
     Learn {
-        /// The cause.
+        /// Error of the crate in which it occurred.
         source: Source,
     },
     /// The server did not start, or did not end well.
     #[error("the server failed")]
     Serve {
-        /// The cause.
+        /// Error of the crate in which it occurred.
         source: Source,
     },
 }

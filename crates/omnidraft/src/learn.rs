@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use distill_loss::{DirectLoss, Example, Recorder, Response};
-use experiment::{LearnConfig, ObjectiveName};
+use distill_loss::{DirectLoss, Example, NgramLoss, Recorder, Response, Terms};
+use experiment::LearnConfig;
 use models::Engine;
 use online::{Learner, LearntWeights};
 use spec_decode::LanguageModel;
@@ -44,14 +44,15 @@ impl Default for LearnOptions {
 }
 
 impl LearnOptions {
+    fn terms(self) -> Terms {
+        Terms::hybrid(DirectLoss::ForwardKl, NgramLoss::Nll, self.lambda)
+    }
+
     fn config(self) -> LearnConfig {
         let defaults = LearnConfig::default();
         LearnConfig {
-            objective: ObjectiveName::Hybrid,
-            direct: Some(DirectLoss::ForwardKl),
             every: self.every.max(1),
             lr: self.learning_rate,
-            lambda: self.lambda,
             blocks: self.blocks,
             replay: self.replay,
             replay_window: self.replay.max(defaults.replay_window),
@@ -90,7 +91,7 @@ impl<T: LanguageModel> Builder<Engine, T> {
     pub fn learning(mut self, drafter: &Drafter, options: LearnOptions) -> Result<Self, Error> {
         let folder = drafter.folder();
         let checkpoint = folder.checkpoint().map_err(failed)?;
-        let learner = Learner::new(&checkpoint, options.config(), options.seed);
+        let learner = Learner::new(&checkpoint, options.terms(), options.config(), options.seed);
         if options.blocks > 0 {
             self.drafter.keep_states(options.blocks).map_err(failed)?;
         }

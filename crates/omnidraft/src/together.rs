@@ -44,7 +44,7 @@ pub fn generate_together(
     sequences.into_iter().map(Sequence::end).collect()
 }
 
-/// Drafts for every sequence that goes on, a token of all of them at a time.
+/// Drafts for every unfinished sequence, one token of all of them at a time.
 fn draft(sequences: &mut [Sequence<'_>], logits: &mut Vec<f32>) -> Result<(), Error> {
     for own in sequences.iter_mut().filter(|own| own.finished().is_none()) {
         own.begin_draft()?;

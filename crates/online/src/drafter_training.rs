@@ -80,7 +80,12 @@ pub(super) struct DrafterTraining {
 
 impl DrafterTraining {
     /// Starts from `checkpoint`. `seed` determines the initial adapters and replay.
-    pub(super) fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
+    pub(super) fn new(
+        checkpoint: &Checkpoint,
+        terms: Terms,
+        config: LearnConfig,
+        seed: u64,
+    ) -> Result<Self> {
         let optimizer = AdamWConfig {
             weight_decay: WEIGHT_DECAY,
             max_grad_norm: Some(MAX_GRAD_NORM),
@@ -98,7 +103,7 @@ impl DrafterTraining {
         let average = (config.ema > 0.0).then(|| trainer.weights());
         Ok(Self {
             trainer,
-            terms: config.terms()?,
+            terms,
             seed,
             name: String::new(),
             adapter_training: AdapterTraining {
@@ -113,11 +118,6 @@ impl DrafterTraining {
             replay_limit: usize::MAX,
             config,
         })
-    }
-
-    /// Terms of the loss.
-    pub(super) fn terms(&self) -> Terms {
-        self.terms
     }
 
     /// Name of the adapter in training; empty if all weights are trained.

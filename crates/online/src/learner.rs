@@ -39,15 +39,20 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Starts from `checkpoint`. `seed` determines the initial adapters and replay.
+    /// Starts from `checkpoint` and minimises `terms`; the keys of `config` that name a loss are not
+    /// read. `seed` determines the initial adapters and replay.
     ///
     /// # Errors
-    /// Settings without a loss; a checkpoint that the trainer does not support; a rank that is too
-    /// large.
-    pub fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
-        let training = DrafterTraining::new(checkpoint, config, seed)?;
+    /// A checkpoint that the trainer does not support; a rank that is too large.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        terms: Terms,
+        config: LearnConfig,
+        seed: u64,
+    ) -> Result<Self> {
+        let training = DrafterTraining::new(checkpoint, terms, config, seed)?;
         Ok(Self {
-            terms: training.terms(),
+            terms,
             place: TrainingPlace::Here(Box::new(training)),
             every: config.every,
             asynchronous: config.asynchronous,

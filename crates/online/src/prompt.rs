@@ -17,8 +17,8 @@ pub struct EncodedPrompt {
 }
 
 impl EncodedPrompt {
-    /// Fits the prompt, with what was said `before` it, to the target's budget and spells it for both
-    /// models; they read the same text.
+    /// Fits the prompt, after the turns `before` it, to the target's budget and tokenises it for both
+    /// models, which read the same text.
     ///
     /// # Errors
     /// Text that a tokenizer refuses; a template that fails.

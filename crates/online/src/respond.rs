@@ -1,4 +1,4 @@
-//! The rounds of one response, with a draft model or without.
+//! The rounds of one response, with the drafter's model or without.
 
 use anyhow::Result;
 use distill_loss::Recorder;
@@ -25,7 +25,7 @@ pub(super) struct Onlookers<'a, D, T> {
     /// Records the training data of the answer.
     pub(super) teacher: Option<&'a mut Recorder>,
     pub(super) show: Option<Show<'a>>,
-    /// The answer under control, which records the costs of rounds.
+    /// Costs of the rounds of an answer under a controller.
     pub(super) watched: Option<&'a Watched>,
     pub(super) between: Between<'a, D, T>,
 }

@@ -41,6 +41,11 @@ fn example(seed: u32) -> Example {
     }
 }
 
+/// A learner of the losses that `config` names.
+fn learner(config: LearnConfig, seed: u64) -> anyhow::Result<Learner> {
+    Learner::new(&drafter(), config.terms()?, config, seed)
+}
+
 fn settings() -> LearnConfig {
     LearnConfig {
         objective: ObjectiveName::Hybrid,
@@ -54,7 +59,7 @@ fn learn(
     config: LearnConfig,
     examples: impl Iterator<Item = Example>,
 ) -> (Vec<Update>, LearntWeights) {
-    let mut learner = Learner::new(&drafter(), config, 1).unwrap();
+    let mut learner = learner(config, 1).unwrap();
     let mut updates = Vec::new();
     let mut weights = LearntWeights::Whole(drafter());
     for example in examples {
@@ -205,7 +210,7 @@ fn examples_do_not_leak_into_each_other() {
 
 #[test]
 fn an_example_without_positions_is_no_update() {
-    let mut learner = Learner::new(&drafter(), settings(), 1).unwrap();
+    let mut learner = learner(settings(), 1).unwrap();
     let mut empty = example(0);
     empty.chunks.clear();
     assert!(learner.push(empty.clone()).unwrap().is_none());
@@ -216,7 +221,7 @@ fn an_example_without_positions_is_no_update() {
 #[test]
 fn replay_and_running_mean_are_seeded_and_off_by_default() {
     let run = |config: LearnConfig, seed: u64| {
-        let mut learner = Learner::new(&drafter(), config, seed).unwrap();
+        let mut learner = learner(config, seed).unwrap();
         let mut last = None;
         let mut positions = Vec::new();
         for i in 0..12 {
@@ -295,7 +300,7 @@ fn what_is_replayed_keeps_within_its_bytes() {
         },
         ..settings()
     };
-    let mut learner = Learner::new(&drafter(), config, 1).unwrap();
+    let mut learner = learner(config, 1).unwrap();
     learner.limit_replay(5 * one).unwrap();
     let mut kept = Vec::new();
     for (turn, name) in ["a", "b", "a", "a"].into_iter().enumerate() {

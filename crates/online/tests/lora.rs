@@ -44,6 +44,11 @@ fn example(seed: u32) -> Example {
     }
 }
 
+/// A learner of the losses that `config` names.
+fn learner(config: LearnConfig, seed: u64) -> anyhow::Result<Learner> {
+    Learner::new(&drafter(), config.terms()?, config, seed)
+}
+
 fn settings(rank: usize, asynchronous: bool) -> LearnConfig {
     LearnConfig {
         objective: ObjectiveName::Hybrid,
@@ -76,7 +81,7 @@ fn study(learner: &mut Learner, examples: impl Iterator<Item = u32>) -> (Vec<f64
 #[test]
 fn every_adapter_goes_on_where_it_was_left() {
     for rank in [4, 32] {
-        let fresh = || Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+        let fresh = || learner(settings(rank, false), 1).unwrap();
         let mut both = fresh();
         assert!(both.turn_to("L").unwrap());
         let (_, after_l) = study(&mut both, 0..10);
@@ -99,7 +104,7 @@ fn every_adapter_goes_on_where_it_was_left() {
 
 #[test]
 fn without_adapters_there_is_one_drafter_for_all() {
-    let mut learner = Learner::new(&drafter(), settings(0, false), 1).unwrap();
+    let mut learner = learner(settings(0, false), 1).unwrap();
     let (_, weights) = study(&mut learner, 0..4);
     assert!(!learner.turn_to("Q").unwrap());
     assert_eq!(learner.weights().unwrap(), weights);
@@ -111,7 +116,7 @@ fn without_adapters_there_is_one_drafter_for_all() {
 fn weights_given_back_are_written_over() {
     for rank in [0, 4] {
         let run = |give_back: bool| {
-            let mut learner = Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+            let mut learner = learner(settings(rank, false), 1).unwrap();
             let mut all = Vec::new();
             for seed in 0..8 {
                 if let Some((_, weights)) = learner.push(example(seed)).unwrap() {
@@ -132,7 +137,7 @@ fn weights_given_back_are_written_over() {
 fn a_thread_of_its_own_learns_the_same() {
     for rank in [0, 4] {
         let run = |asynchronous| {
-            let mut learner = Learner::new(&drafter(), settings(rank, asynchronous), 1).unwrap();
+            let mut learner = learner(settings(rank, asynchronous), 1).unwrap();
             let studied = study(&mut learner, 0..21);
             assert_eq!(learner.weights().unwrap(), studied.1);
             studied
@@ -149,7 +154,7 @@ fn errors_of_another_thread_surface() {
         lr: 1e30,
         ..settings(0, true)
     };
-    let mut learner = Learner::new(&drafter(), wild, 1).unwrap();
+    let mut learner = learner(wild, 1).unwrap();
     let mut pushed = (0..20).map(|seed| learner.push(example(seed)));
     let error = pushed.find_map(Result::err).expect("weights that overflow");
     let message = format!("{error:#}");
@@ -163,7 +168,7 @@ fn errors_of_another_thread_surface() {
 fn what_was_learnt_survives_a_restart() {
     for rank in [0, 4] {
         let folder = tempfile::tempdir().unwrap();
-        let fresh = || Learner::new(&drafter(), settings(rank, false), 1).unwrap();
+        let fresh = || learner(settings(rank, false), 1).unwrap();
         let mut whole = fresh();
         whole.turn_to("L/task: 1").unwrap();
         study(&mut whole, 0..6);
@@ -180,11 +185,7 @@ fn what_was_learnt_survives_a_restart() {
             let more = |learner: &mut Learner| study(learner, 30..34);
             assert_eq!(more(&mut restarted), more(&mut whole));
         }
-        let mut other = Learner::new(
-            &drafter(),
-            settings(if rank == 0 { 4 } else { 0 }, false),
-            1,
-        );
+        let mut other = learner(settings(if rank == 0 { 4 } else { 0 }, false), 1);
         assert!(other.as_mut().unwrap().load(folder.path()).is_err());
     }
 }

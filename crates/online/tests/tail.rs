@@ -19,6 +19,11 @@ fn drafter() -> Checkpoint {
     folder().checkpoint().unwrap()
 }
 
+/// A learner of the losses that `config` names.
+fn learner(config: LearnConfig, seed: u64) -> anyhow::Result<Learner> {
+    Learner::new(&drafter(), config.terms()?, config, seed)
+}
+
 fn settings(blocks: usize) -> LearnConfig {
     LearnConfig {
         objective: ObjectiveName::Hybrid,
@@ -88,20 +93,14 @@ fn study(learner: &mut Learner, seeds: std::ops::Range<u32>) -> (Vec<f64>, Learn
 
 #[test]
 fn the_last_blocks_learn_and_nothing_else_moves() {
-    let (losses, weights) = study(
-        &mut Learner::new(&drafter(), settings(1), 1).unwrap(),
-        0..24,
-    );
+    let (losses, weights) = study(&mut learner(settings(1), 1).unwrap(), 0..24);
     assert!(losses[11] < 0.8 * losses[0], "{losses:?}");
     let LearntWeights::Tail(tail) = &weights else {
         panic!("all weights")
     };
     assert_eq!(tail.blocks(), 1);
     // The same examples begin at the same loss if all weights learn.
-    let (of_all, all) = study(
-        &mut Learner::new(&drafter(), settings(0), 1).unwrap(),
-        0..24,
-    );
+    let (of_all, all) = study(&mut learner(settings(0), 1).unwrap(), 0..24);
     assert!((of_all[0] - losses[0]).abs() < 1e-4 * losses[0]);
     assert!(all.whole().is_some());
 
@@ -128,16 +127,16 @@ fn it_goes_on_where_it_was_saved_and_refuses_another_cut() {
         ..settings(blocks)
     };
     let saved = tempfile::tempdir().unwrap();
-    let mut whole = Learner::new(&drafter(), config(1), 1).unwrap();
+    let mut whole = learner(config(1), 1).unwrap();
     study(&mut whole, 0..6);
     whole.save(saved.path(), "models/D").unwrap();
-    let mut again = Learner::new(&drafter(), config(1), 1).unwrap();
+    let mut again = learner(config(1), 1).unwrap();
     again.load(saved.path()).unwrap();
     assert_eq!(again.weights().unwrap(), whole.weights().unwrap());
     assert_eq!(study(&mut again, 6..12), study(&mut whole, 6..12));
 
     for (blocks, named) in [(0, "all weights"), (2, "the last 2 blocks")] {
-        let mut other = Learner::new(&drafter(), config(blocks), 1).unwrap();
+        let mut other = learner(config(blocks), 1).unwrap();
         let error = format!("{:#}", other.load(saved.path()).unwrap_err());
         for part in [
             "weights.safetensors",
@@ -158,12 +157,12 @@ fn it_goes_on_where_it_was_saved_and_refuses_another_cut() {
 #[test]
 fn what_cannot_learn_is_refused() {
     let error = |blocks| {
-        let made = Learner::new(&drafter(), settings(blocks), 1);
+        let made = learner(settings(blocks), 1);
         format!("{:#}", made.err().unwrap())
     };
     assert!(error(9).contains("learn.blocks"), "{}", error(9));
     // An example of an engine that kept no states.
-    let mut learner = Learner::new(&drafter(), settings(1), 1).unwrap();
+    let mut learner = learner(settings(1), 1).unwrap();
     let mut blind = engine(0);
     learner.push(example(0, &mut blind)).unwrap();
     let error = learner.push(example(1, &mut blind)).unwrap_err();

@@ -20,7 +20,7 @@ pub struct Request {
     pub sampling: Sampling,
     /// Maximum number of tokens of the answer, at least 1.
     pub max_tokens: usize,
-    /// True if decoding goes on after tokens that end an answer, until `max_tokens`.
+    /// True if decoding continues after tokens that end an answer, until `max_tokens`.
     pub ignore_eos: bool,
     /// Texts that end the answer and are not part of it.
     pub stop: Vec<String>,

@@ -17,7 +17,7 @@ use crate::{Chance, DraftPolicy, DraftStep};
 /// Cached n-grams are mostly two or three tokens long, so two more steps complete nearly all of
 /// them. An n-gram that is still incomplete is not proposed. Mode `exact` still verifies its first
 /// token; mode `paper` draws the bonus token instead.
-pub const MAX_COMPLETION_STEPS: usize = 2;
+pub(crate) const MAX_COMPLETION_STEPS: usize = 2;
 
 /// The distribution that one draft token was sampled from: masked and renormalised, dense over V_q.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -32,9 +32,9 @@
 //! is a function of the logits. The drafter's logits are processed in the same way, but any
 //! proposal distribution is as exact.
 //!
-//! `tli` and `exact` can judge the tokens of a draft one by one or all together ([`Acceptance`]);
+//! `tli` and `exact` can verify the tokens of a draft one by one or all together ([`Acceptance`]);
 //! the latter never accepts fewer in expectation. Looked-up text ([`CopySource`]) is proposed with
-//! probability 1 and judged by the same rules.
+//! probability 1 and verified by the same rules.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
 //! the same dice; [`Pair::shared`] makes such a pair. This holds for the distribution and the dice,
@@ -123,7 +123,7 @@ pub use engine::{DeviceLogits, LanguageModel, ModelError, check_call, conformanc
 
 pub use chance::{Chance, Dice, Purpose, StreamName};
 pub use copy_source::CopySource;
-pub use draft::{Draft, DraftLaw, MAX_COMPLETION_STEPS};
+pub use draft::{Draft, DraftLaw};
 pub use error::{LawError, Role, SpecError};
 pub use history::{Found, History};
 pub use lexicon::{DirectMap, Lexicon, Place};
@@ -131,10 +131,10 @@ pub use lookup::PromptLookup;
 pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::Rows;
-pub use plain::{PlainConfig, PlainGeneration, decode_plain, decode_plain_with};
-pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
+pub use plain::{PlainConfig, PlainGeneration, decode_plain};
+pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep};
 pub use residual::{Pushforward, rounding_tolerance};
-pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, masked_argmax};
+pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax};
 pub use session::{
     DraftedRound, DraftingRound, Finish, Generation, JudgedRound, Pair, Prefill, Prompt, Session,
     SessionConfig,
@@ -146,6 +146,5 @@ pub use suffix::{
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
     Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, SparseChoice,
-    SparseDraft, SparseFault, SparseOutcome, Verdict, VerifyMode, needs_groups, unjudged_scores,
-    verify,
+    SparseDraft, SparseFault, SparseOutcome, Verdict, VerifyMode, verify,
 };

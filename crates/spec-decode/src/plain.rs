@@ -8,7 +8,7 @@ use vocab_align::{TargetId, TokenId};
 use crate::error::{LawError, Role, SpecError};
 use crate::sampling::Sampling;
 use crate::session::{Finish, read_prompt};
-use crate::{Chance, LanguageModel, Purpose, StreamName, TeacherSink};
+use crate::{LanguageModel, Purpose, StreamName, TeacherSink};
 
 /// Settings of plain decoding.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,20 +49,7 @@ pub fn decode_plain<T: LanguageModel>(
     name: StreamName,
     sink: &mut dyn TeacherSink,
 ) -> Result<PlainGeneration, SpecError> {
-    decode_plain_with(target, prompt, config, &mut name.dice(Purpose::Plain), sink)
-}
-
-/// As [`decode_plain`], with a given source of randomness.
-///
-/// # Errors
-/// As [`decode_plain`].
-pub fn decode_plain_with<T: LanguageModel>(
-    target: &mut T,
-    prompt: &[TargetId],
-    config: &PlainConfig,
-    dice: &mut dyn Chance,
-    sink: &mut dyn TeacherSink,
-) -> Result<PlainGeneration, SpecError> {
+    let mut dice = name.dice(Purpose::Plain);
     let clock = Instant::now();
     let mut pending = read_prompt(target, Role::Target, prompt, 0)?;
     let prefill_seconds = clock.elapsed().as_secs_f64();
@@ -94,7 +81,7 @@ pub fn decode_plain_with<T: LanguageModel>(
                 } else {
                     &logits
                 };
-                let column = config.sampling.draw(row, dice);
+                let column = config.sampling.draw(row, &mut dice);
                 let law = |source| SpecError::Law {
                     round,
                     role: Role::Target,

@@ -5,7 +5,7 @@ use vocab_align::DraftId;
 use crate::{Found, RoundOutcome};
 
 /// Largest number of looked-up tokens that are shown to a policy.
-pub const LONGEST_COPY: usize = 32;
+pub(crate) const LONGEST_COPY: usize = 32;
 
 /// Use of looked-up text in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct DraftStep<'a> {
     pub position: usize,
     /// The drafted token.
     pub token: DraftId,
-    /// Its probability under the masked drafter law; 1 at temperature 0.
+    /// Its probability under the masked distribution of the drafter; 1 at temperature 0.
     pub probability: f64,
     /// The drafter's raw logits that the token was drawn from, `[V_q]`, unmasked. It may be empty
     /// for a policy that does not [read](DraftPolicy::reads_drafter) it.

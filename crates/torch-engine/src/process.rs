@@ -28,11 +28,11 @@ if sys.path[:1] == [""]:
 exec(compile(read(int.from_bytes(read(4), "little")), "torch_worker.py", "exec"))
 "#;
 
-/// Number of lines of standard error that an error repeats.
+/// Number of last lines of standard error that an error contains.
 const SAID: usize = 20;
-/// Time between two looks at the deadline and at the process.
+/// Time between two checks of the deadline and the process.
 const TICK: Duration = Duration::from_millis(100);
-/// Time in which a process that closed its pipes may end by itself.
+/// Time that a process has to end by itself after its pipes were closed.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A running worker.
@@ -65,12 +65,12 @@ struct Watch {
 
 #[derive(Default)]
 struct State {
-    /// The process is killed at this time.
+    /// Time at which the process is killed; `None` for no limit.
     deadline: Option<Instant>,
-    /// The process is to end, and is killed after this time.
+    /// Time that the process has to end by itself before it is killed; `None` if it need not end.
     end: Option<Duration>,
     timed_out: bool,
-    /// The process has ended.
+    /// Result of the process; `None` while it runs.
     ended: Option<io::Result<ExitStatus>>,
 }
 
@@ -139,12 +139,12 @@ impl Process {
         self.stdin.flush()
     }
 
-    /// Has the process killed at a time, or at none.
+    /// Sets the time at which the process is killed; `None` for no limit.
     pub(crate) fn deadline(&self, at: Option<Instant>) {
         lock(&self.watch.state).deadline = at;
     }
 
-    /// Waits for the end of a process that answers no longer.
+    /// Waits for the end of a process that no longer answers.
     pub(crate) fn end(mut self) -> End {
         let (timed_out, status) = self.watch.end(GRACE);
         if let Some(hears) = self.hears.take() {
@@ -170,7 +170,7 @@ impl Drop for Process {
 }
 
 impl Watch {
-    /// Waits for the end of a process, or brings it about.
+    /// Waits until the process ends, or ends it at the deadline or on request.
     fn over(&self, mut child: Child) {
         let mut state = lock(&self.state);
         let grace = loop {
@@ -181,7 +181,7 @@ impl Watch {
                 state.timed_out = true;
                 break Duration::ZERO;
             }
-            // It may end while no call waits for it, and nobody else would wait for it then.
+            // It may end while no call waits for it; without this, it would stay a zombie.
             if !matches!(child.try_wait(), Ok(None)) {
                 break Duration::ZERO;
             }
@@ -199,8 +199,8 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Has the process ended, by itself or killed after a time. Returns true if it had been killed
-    /// for a deadline, and its exit code or signal.
+    /// Ends the process: waits for `grace`, then kills it. Returns true if it had been killed at its
+    /// deadline, and its exit code or signal.
     fn end(&self, grace: Duration) -> (bool, String) {
         let mut state = lock(&self.state);
         state.end.get_or_insert(grace);
@@ -217,7 +217,7 @@ impl Watch {
     }
 }
 
-/// Waits for a process that is about to end, and kills it after a time.
+/// Waits for a process to end, and kills it after `grace`.
 fn finish(child: &mut Child, grace: Duration) -> io::Result<ExitStatus> {
     let until = Instant::now() + grace;
     loop {

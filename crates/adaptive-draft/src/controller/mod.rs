@@ -39,7 +39,7 @@ use pairs::Pairs;
 use steps::Steps;
 use worth::Worth;
 
-/// Number of answers at the beginning in which everything may be tried.
+/// Number of first answers, in which trials may lose any amount of time.
 const FIRST: u64 = 8;
 /// Largest share of all time that trials of other ways than the best may lose.
 const EXPLORE: f64 = 0.006;

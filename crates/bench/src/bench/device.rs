@@ -49,7 +49,7 @@ pub struct DeviceBenchArgs {
     /// Tokens in the cache before a call.
     #[arg(long, default_value_t = 128)]
     context: usize,
-    /// Seconds for every figure.
+    /// Seconds per measurement.
     #[arg(long, default_value_t = 0.3)]
     seconds: f64,
     /// Time passes with other divisions of a matrix among cubes too.

@@ -36,7 +36,7 @@ pub(crate) trait PairTiles {
     where
         Self: 'a;
 
-    /// The start of a panel.
+    /// The position of the first tile of a panel.
     fn panel(&self, simd: Avx512, panel: usize) -> Self::Panel<'_>;
 
     /// The next tile, with zeros beyond the last input. It is made in `room` unless it is in memory

@@ -6,7 +6,7 @@
 use crate::math::{exp, maximum, transform};
 
 /// Acceptance rates below this are treated as this in [`log_acceptance`], which keeps its gradient
-/// finite where the two laws hardly overlap.
+/// finite where the two distributions hardly overlap.
 const LEAST: f64 = 1e-6;
 
 /// Rejection rate `1 - sum_i min(p_i, q_i)`.

@@ -8,7 +8,7 @@ pub(crate) mod jsd;
 pub(crate) mod nll;
 pub(crate) mod reverse_kl;
 
-/// Losses between the drafter's law q on the shared tokens and the target's law p.
+/// Losses between the drafter's distribution q on the shared tokens and the target's, p.
 // Their names in experiment files are those of the variants; their documentation there is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -21,7 +21,7 @@ pub enum DirectLoss {
     ReverseKl,
     /// KL(p || q).
     ForwardKl,
-    /// Jensen-Shannon divergence, both laws with the same share in the mixture.
+    /// Jensen-Shannon divergence, both distributions with the same share in the mixture.
     Jsd,
     /// Negative log-likelihood of the emitted token.
     Nll,
@@ -35,7 +35,7 @@ pub enum DirectLoss {
 const MIXTURE: f64 = 0.5;
 
 impl DirectLoss {
-    /// True if the target's law is read, not only the emitted token.
+    /// True if the target's distribution is read, not only the emitted token.
     pub fn reads_law(self) -> bool {
         self != Self::Nll
     }

@@ -1,5 +1,5 @@
-//! Reverse KL where a target token is merged from several draft tokens, through the lifted law of
-//! Eq. 2.
+//! Reverse KL where a target token is merged from several draft tokens, through the lifted distribution
+//! of Eq. 2.
 
 use crate::direct::reverse_kl::reverse_kl;
 use crate::rows::{likelihood_gradient, log_sum_exp, softmax};
@@ -7,7 +7,7 @@ use crate::rows::{likelihood_gradient, log_sum_exp, softmax};
 /// Probabilities below this are treated as this where a logarithm is taken of a difference.
 const LEAST: f64 = 1e-6;
 
-/// A target token `t` that the draft tokens `d_1..d_n` spell, and what the target knows there.
+/// A target token `t` that is merged from the draft tokens `d_1..d_n`, with the target's probabilities there.
 pub struct Merged<'a> {
     /// `[shared]`, draft ids of the shared tokens, ascending.
     pub shared: &'a [u32],
@@ -24,7 +24,7 @@ pub struct Merged<'a> {
 /// Approximate `KL(q' || p)` on the shared tokens, the merged token and the first sub-token.
 ///
 /// With `q` the softmax over the shared tokens and `d_1`, and `pi = prod_{j>1} q_j(d_j)` the
-/// probability that the spelling goes on, Eq. 2 gives `t` the probability `q(d_1) pi`, the direct
+/// probability that the n-gram continues, Eq. 2 gives `t` the probability `q(d_1) pi`, the direct
 /// token of `d_1` what is left, `q(d_1) (1 - pi)`, and every other shared token keeps `q`. Where
 /// `d_1` has no direct token, what is left is compared with all of the target's mass that is
 /// neither shared nor on `t`. Where `t` also has a direct token `d_t`, it is one event all the
@@ -41,7 +41,7 @@ pub struct Merged<'a> {
 ///   times the gradient
 ///
 /// # Panics
-/// If the rows do not fit the spelling, the teacher not the shared tokens, or an id is no column.
+/// If the rows do not fit the n-gram, the teacher does not fit the shared tokens, or an id is no column.
 pub fn approximate_kl(logits: &mut [f32], merged: Merged<'_>, weight: f64) -> f64 {
     let Merged {
         shared,

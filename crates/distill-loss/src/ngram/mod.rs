@@ -3,8 +3,7 @@
 pub(crate) mod approximate_kl;
 pub(crate) mod nll;
 
-/// Losses of the spelling of a target token by several draft tokens. All but the last are
-/// [`ngram_likelihood`](crate::ngram_likelihood).
+/// Losses of the draft tokens of an n-gram. All but the last are [`ngram_likelihood`](crate::ngram_likelihood).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "schema",
@@ -12,7 +11,7 @@ pub(crate) mod nll;
     serde(rename_all = "kebab-case")
 )]
 pub enum NgramLoss {
-    /// Negative log-likelihood of the spelling, the paper's.
+    /// Negative log-likelihood of the draft tokens, the paper's.
     Nll,
     /// The same with the target's p(t) in the place of `lambda` (section 3.2: a lambda that is
     /// verified; point-wise KL without its constant p(t) ln p(t)).

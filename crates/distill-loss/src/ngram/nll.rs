@@ -1,4 +1,4 @@
-//! Likelihood of the draft tokens that spell an accepted n-gram (section 3.2, Eq. 4).
+//! Likelihood of the draft tokens of an accepted n-gram (section 3.2, Eq. 4).
 
 use crate::rows::{likelihood_gradient, softmax};
 

@@ -8,14 +8,23 @@ mod read;
 mod source;
 mod tree;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::ExperimentError;
-use crate::plan::LoadOptions;
 
 pub(crate) use faults::Faults;
 pub(crate) use read::{read, read_or_default};
 pub(crate) use tree::{Kind, Node, Place, Table};
+
+/// Options from the command line.
+#[derive(Debug, Clone, Default)]
+pub struct LoadOptions {
+    /// Overrides `key=value`, in order, which take precedence over all files.
+    pub overrides: Vec<String>,
+    /// Files read after those that the experiment includes and before its own keys; relative to the
+    /// working directory.
+    pub extra_includes: Vec<PathBuf>,
+}
 
 /// Reads an experiment and everything it includes, and applies the overrides.
 pub(crate) fn load(

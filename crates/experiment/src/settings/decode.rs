@@ -33,7 +33,7 @@ pub struct DecodeConfig {
     /// Acceptance of the tokens of a draft one by one or jointly, above temperature 0.
     pub acceptance: Acceptance,
     /// Number of draft tokens per round, 1 to 64: the constant, the initial or the maximum length,
-    /// depending on `policy`.
+    /// depending on `policy`. Up to 2 more complete an n-gram that the draft has begun.
     pub k: usize,
     /// Policy by which the draft length follows acceptance.
     pub policy: PolicyName,

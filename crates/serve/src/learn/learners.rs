@@ -66,7 +66,8 @@ impl Learners {
         let key = self.key(name);
         if !self.by_name.contains_key(&key) {
             let config = self.options.config(self.models.drafter.config());
-            let mut learner = Learner::new(&self.models.drafter.checkpoint()?, config, SEED)?;
+            let (checkpoint, terms) = (self.models.drafter.checkpoint()?, config.terms()?);
+            let mut learner = Learner::new(&checkpoint, terms, config, SEED)?;
             learner.limit_replay(self.replay_bytes)?;
             let folder = self.saved.as_ref().map(|saved| saved.join(folder(&key)));
             if let Some(folder) = folder.filter(|folder| folder.is_dir()) {

@@ -311,7 +311,7 @@ fn masked_best(row: &[f32], support: impl IntoIterator<Item = u32>) -> Result<us
 ///
 /// # Errors
 /// As [`argmax`], and [`LawError::OutOfVocabulary`] if a column does not exist.
-pub fn masked_argmax(
+pub(crate) fn masked_argmax(
     logits: &[f32],
     support: impl IntoIterator<Item = u32> + Clone,
 ) -> Result<usize, LawError> {

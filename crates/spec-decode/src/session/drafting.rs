@@ -12,9 +12,10 @@ use crate::buffer::Row;
 use crate::draft::{Draft, DraftRules, Drafting, Masking, last_row};
 use crate::error::{Role, SpecError};
 use crate::fault::Fault;
+use crate::policy::LONGEST_COPY;
 use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
-use crate::{CopyPlan, DraftPolicy, LONGEST_COPY, LanguageModel, Timings};
+use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
 
 /// A round whose draft is in progress ([`Session::begin_round`]).
 pub struct DraftingRound {

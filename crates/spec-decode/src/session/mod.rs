@@ -182,8 +182,8 @@ pub struct Generation {
 /// only from the first difference on: both KV caches keep the common part.
 ///
 /// # Looked-up text
-/// With a [`CopySource`], a round may begin with text that occurred before, in target tokens, and go
-/// on with the drafter behind it; [`DraftPolicy::plan_copy`] decides.
+/// With a [`CopySource`], a round may begin with text that occurred before, in target tokens, and
+/// continue with the drafter after it; [`DraftPolicy::plan_copy`] decides.
 #[derive(Debug)]
 pub struct Session<D, T> {
     drafter: D,
@@ -507,13 +507,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             }
         }
         done
-    }
-
-    /// The drafter, for updates of its weights. This ends the response in progress, since its KV
-    /// cache would no longer match.
-    pub fn drafter_mut(&mut self) -> &mut D {
-        self.running = None;
-        &mut self.drafter
     }
 
     /// Returns the models.

@@ -32,7 +32,6 @@ pub struct SuffixLookup<I> {
     matches: [Match; 2],
     read: usize,
     version: u64,
-    least_share: f64,
 }
 
 /// Texts with a continuation of the present one.
@@ -53,16 +52,6 @@ impl<I: TokenId> SuffixLookup<I> {
             matches: [Match::default(); 2],
             read: 0,
             version: 0,
-            least_share: LEAST_SHARE,
-        }
-    }
-
-    /// The same look-up with another least share of the matching texts, from 0 to 1.
-    #[must_use]
-    pub fn with_least_share(self, least_share: f64) -> Self {
-        Self {
-            least_share,
-            ..self
         }
     }
 
@@ -113,7 +102,7 @@ impl<I: TokenId> SuffixLookup<I> {
         }
         let matched = branches.iter().map(|branch| branch.at.len).max()?;
         branches.retain(|branch| matched > 0 && branch.at.len == matched);
-        let tokens = copy(branches, most, self.least_share);
+        let tokens = copy(branches, most);
         (!tokens.is_empty()).then_some((matched, tokens))
     }
 
@@ -136,7 +125,7 @@ impl<I: TokenId> SuffixLookup<I> {
 
 /// Continues matches of one length, with the token that followed most often in all of them
 /// together.
-fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: f64) -> Vec<I> {
+fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize) -> Vec<I> {
     let (mut tokens, mut share) = (Vec::new(), 1.0);
     while tokens.len() < most {
         let next = branches
@@ -156,7 +145,7 @@ fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize, least_share: 
             .map(|b| u64::from(b.automaton.followed(b.at)))
             .sum();
         share *= count as f64 / all.max(1) as f64;
-        if share < least_share {
+        if share < LEAST_SHARE {
             break;
         }
         tokens.push(token);

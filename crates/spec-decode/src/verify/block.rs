@@ -134,7 +134,7 @@ impl<'a, C: Judged<'a>> Path<C> {
         Ok(path)
     }
 
-    /// The draft's token at the next position; `None` if its weight is 0.
+    /// Decides which token the draft's path takes at the next position; `None` if the path's weight is 0.
     fn decide(
         &mut self,
         mut step: Step<'a, C>,

@@ -179,7 +179,7 @@ pub struct Verdict {
 }
 
 /// True if verification reads [`Evidence::groups`].
-pub fn needs_groups(mode: VerifyMode, acceptance: Acceptance, sampling: Sampling) -> bool {
+pub(crate) fn needs_groups(mode: VerifyMode, acceptance: Acceptance, sampling: Sampling) -> bool {
     let reads = match mode {
         VerifyMode::Exact => true,
         VerifyMode::Tli => acceptance == Acceptance::Block,
@@ -267,7 +267,7 @@ impl Verdict {
 ///
 /// # Errors
 /// [`LawError`] for impossible logits or probabilities.
-pub fn unjudged_scores(
+pub(crate) fn unjudged_scores(
     mode: VerifyMode,
     evidence: &Evidence<'_>,
     judged: usize,
