@@ -27,6 +27,8 @@ LOAD, BEGIN, END, FORWARD, BEST, ROWS, CLOCK = range(1, 8)
 # Calls to a loaded model, by the name of its method.
 CALLS = {BEGIN: "begin", END: "end", FORWARD: "forward", BEST: "best", ROWS: "rows", CLOCK: "time"}
 DONE, FAILED, HELLO = range(3)
+# Tokens by which the room of a layer of a cache grows.
+ROOM = 256
 # Positions of a model whose configuration does not say how many it has.
 POSITIONS = 2048
 POSITION_KEYS = ["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"]
@@ -190,6 +192,42 @@ class Sequence:
         self.rows = None
 
 
+def layer_with_room(dynamic):
+    """A class of layers of a cache, derived from that of transformers: it has room for tokens to come. So a forward
+    copies its own keys and values alone, and truncating sets a number.
+    """
+
+    class LayerWithRoom(dynamic):
+        def __init__(self):
+            super().__init__()
+            self.count, self.room = 0, None
+
+        def update(self, keys, values, *_, **__):
+            start, self.count = self.count, self.count + keys.shape[-2]
+            if self.room is None or self.room[0].shape[-2] < self.count:
+                self.room = [self.larger(new, i, start) for i, new in enumerate((keys, values))]
+                self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+            for room, new in zip(self.room, (keys, values)):
+                room.narrow(-2, start, new.shape[-2]).copy_(new)
+            self.keys, self.values = (room.narrow(-2, 0, self.count) for room in self.room)
+            return self.keys, self.values
+
+        def larger(self, new, index, start):
+            *outer, _, width = new.shape
+            room = new.new_empty(*outer, (self.count + ROOM - 1) // ROOM * ROOM, width)
+            if start:
+                room.narrow(-2, 0, start).copy_(self.room[index].narrow(-2, 0, start))
+            return room
+
+        def get_seq_length(self, *_):
+            return self.count
+
+        def keep(self, count):
+            self.count = min(self.count, count)
+
+    return LayerWithRoom
+
+
 class Model:
     """A loaded model with its sequences."""
 
@@ -210,8 +248,9 @@ class Model:
         # Where accelerate moves weights in and out, their own device says nothing.
         hook = getattr(embedding, "_hf_hook", None)
         self.device = getattr(hook, "execution_device", None) or embedding.weight.device
+        self.on_cuda = self.torch.device(self.device).type == "cuda"
         self.embedded = embedding.weight.shape[0]
-        self.replaced = self.layers()
+        self.layers()
         self.max_len = self.positions()
         self.fix_rotation()
         self.error = self.check()
@@ -257,9 +296,7 @@ class Model:
         raise Refused("cache", message, architecture=type(self.model).__name__, layer=layer)
 
     def layers(self):
-        """Looks for layers of the cache that cannot be truncated. Returns true if the usual cache of this model drops
-        tokens, as sliding windows do: every layer keeps all tokens then, and the mask hides those out of the window.
-        """
+        """Looks for layers of the cache that cannot be truncated."""
         from transformers import cache_utils
 
         if getattr(self.model, "_is_stateful", False) and not hasattr(self.text_config, "layer_types"):
@@ -279,15 +316,15 @@ class Model:
                 self.refuse(f"{name} ({type(layer).__name__})", message)
         if getattr(self.model, "_is_stateful", False):
             self.refuse(self.text_config.model_type, "it keeps a state beside keys and values")
-        return any(type(layer) is sliding for layer in usual)
+        self.layer = layer_with_room(cache_utils.DynamicLayer)
 
     def new_cache(self):
         from transformers import cache_utils
 
         cache = cache_utils.DynamicCache(config=self.model.config)
-        if self.replaced:
-            sliding = cache_utils.DynamicSlidingWindowLayer
-            cache.layers = [cache_utils.DynamicLayer() if type(layer) is sliding else layer for layer in cache.layers]
+        # A sliding window would drop tokens. Every layer keeps all, and the mask hides those out of the window.
+        plain = (cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer)
+        cache.layers = [self.layer() if type(layer) in plain else layer for layer in cache.layers]
         return cache
 
     def rotations(self):
@@ -376,7 +413,9 @@ class Model:
             keys["logits_to_keep"] = max(wanted, 1)
         try:
             with torch.inference_mode():
-                given = torch.tensor([ids], device=self.device)
+                given = torch.tensor([ids])
+                # Copying from other memory would wait for all that the device has still to do.
+                given = (given.pin_memory() if self.on_cuda else given).to(self.device, non_blocking=True)
                 output = self.model(input_ids=given, **keys)
                 return output.logits[0, -wanted:] if wanted else None
         except BaseException:
@@ -441,25 +480,25 @@ class Model:
 
     def count(self, began):
         """Waits for the device, and for the end of the least duration of a forward."""
-        if self.torch.device(self.device).type == "cuda":
+        if self.on_cuda:
             self.torch.cuda.synchronize()
         time.sleep(max(0.0, began + self.clock - time.perf_counter()))
         self.seconds += time.perf_counter() - began
 
     def floats(self, rows):
-        return self.torch.Tensor.numpy(rows.float().contiguous().cpu())
+        rows = rows.float().contiguous()
+        if rows.device.type == "cuda":
+            # Pinned memory, which PyTorch keeps for the next call, takes a fraction of the time of other memory.
+            rows = self.torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
+        return self.torch.Tensor.numpy(rows.cpu())
 
     def best(self, body):
         (number,) = struct.unpack("<I", body)
         torch, rows = self.torch, self.sequences[number].rows
         with torch.inference_mode():
-            largest = rows.amax(-1, keepdim=True)
-            # Of equal ones the first: argmax does not promise it on every device.
-            count = rows.shape[-1]
-            columns = torch.arange(count, device=rows.device)
-            first = torch.where(rows == largest, columns, count).amin(-1)
-            possible = largest.isfinite().squeeze(-1)
-            return torch.where(possible, first, -1).to(torch.int64).cpu().numpy().astype("<i8")
+            # Of equal ones PyTorch promises the first.
+            largest, first = rows.max(-1)
+            return torch.where(largest.isfinite(), first, -1).cpu().numpy().astype("<i8", copy=False)
 
     def time(self, body):
         return struct.pack("<d", self.seconds)
@@ -486,6 +525,9 @@ def length(layer):
 def cut(cache, keep):
     """Truncates a cache, whose layers may hold different numbers of tokens after an error."""
     for layer in cache.layers:
+        if hasattr(layer, "room"):
+            layer.keep(keep)
+            continue
         beyond = length(layer) - keep
         if beyond > 0:
             layer.crop(-beyond)
@@ -521,8 +563,12 @@ def serve(pipes, load):
                 options = json.loads(body)
                 if model is not None:
                     model = None
+                    gc.unfreeze()
                     free()
                 model = load(options)
+                # Of what stays until the next model nothing has to be looked through again for garbage.
+                gc.collect()
+                gc.freeze()
                 result = json.dumps(model.facts()).encode()
             else:
                 result = answer(model, kind, body)
