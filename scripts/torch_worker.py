@@ -9,6 +9,7 @@ Needs torch and transformers 4.56 or newer.
 
 import ctypes
 import gc
+import importlib.util
 import inspect
 import json
 import os
@@ -59,6 +60,10 @@ UNSUPPORTED = [
 ]
 # Largest difference of logits, over the largest logit, that rounding explains.
 TOLERANCE = {"float32": 2e-3, "float64": 2e-3, "float16": 5e-2, "bfloat16": 1e-1}
+# The same where activations may be rounded to few bits, which makes other rounding larger.
+COARSE = 1e-1
+# The same between calls of one shape, where no number should be rounded in another way.
+SAME_SHAPE = 2e-3
 
 
 class Refused(Exception):
@@ -167,10 +172,14 @@ def refusal(error, options=None):
 def loading_refusal(error, first, options):
     names = {kind.__name__ for cause in causes(error) for kind in type(cause).__mro__}
     text = " ".join(str(cause) for cause in causes(error))
+    # Transformers says of GPTQ without its package that it wants a GPU, with which it wants the package too.
+    if "GPU is required to quantize" in text and importlib.util.find_spec("gptqmodel") is None:
+        return Refused("package", "it reads GPTQ, also on a processor", package="gptqmodel").fields
     if isinstance(error, ImportError) or "pip install" in first:
         # Errors of other kinds say it too.
+        asked = re.findall(r"pip install (?:-\S+ )*['\"]?([A-Za-z][\w.-]*)", text)
         named = [name for name in OTHERS if name in text] + [getattr(error, "name", None) or "a package"]
-        return Refused("package", first, package=named[0]).fields
+        return Refused("package", first, package=(asked + named)[0].rstrip(".")).fields
     if names & GATED or "gated repo" in text:
         fault = "gated"
     elif names & NOT_FOUND or "not a valid model identifier" in text:
@@ -181,6 +190,8 @@ def loading_refusal(error, first, options):
         fault = "unsupported"
     else:
         fault = "broken"
+        if "same dtype" in text and options["dtype"] != "auto":
+            first += "; a quantised checkpoint may take its own type alone: dtype auto"
     return Refused("model", first, model=options["model"], fault=fault).fields
 
 
@@ -240,6 +251,7 @@ class Model:
         self.clock, self.seconds = None, 0.0
         self.model = self.load()
         self.text_config = self.model.config.get_text_config(decoder=True)
+        self.quantised = self.quantisation()
         known = inspect.signature(self.model.forward).parameters
         self.knows_keep = "logits_to_keep" in known
         # Its name since transformers 5, and before.
@@ -290,7 +302,30 @@ class Model:
         elif kind in ("balanced", "sequential"):
             raise Refused("package", f"device_map {where} needs it", package="accelerate")
         model = self.transformers.AutoModelForCausalLM.from_pretrained(name, **keys)
-        return (model if by_accelerate else model.to(where)).eval()
+        model = (model if by_accelerate else model.to(where)).eval()
+        config = model.config.get_text_config(decoder=True)
+        if getattr(config, "attn_logit_softcapping", None) and config._attn_implementation == "sdpa":
+            # PyTorch's attention has no such cap, and transformers passes over that in silence.
+            model.set_attn_implementation("eager")
+        return model
+
+    def quantisation(self):
+        """Settings by which the weights are quantised; none for those that are not, or no longer."""
+        settings = getattr(self.model.config, "quantization_config", None) or {}
+        settings = settings if isinstance(settings, dict) else settings.to_dict()
+        if settings.get("dequantize"):
+            return {}
+        threshold = settings.get("llm_int8_threshold", 6.0)
+        if settings.get("load_in_8bit") and threshold > 0:
+            self.refuse_rows(
+                f"bitsandbytes in 8 bits, where a column of activations is computed in 16 bits once any token of a call is "
+                f"beyond llm_int8_threshold ({threshold}) in it"
+            )
+        return settings
+
+    def refuse_rows(self, reason):
+        message = f"logits depend on later tokens of the same call: {reason}"
+        raise Refused("model", message, model=self.options["model"], fault="dependent")
 
     def refuse(self, layer, message):
         raise Refused("cache", message, architecture=type(self.model).__name__, layer=layer)
@@ -374,6 +409,11 @@ class Model:
         the largest difference over the largest logit.
         """
         worst, allowed = None, TOLERANCE.get(self.dtype(), 1e-1)
+        if self.quantised:
+            allowed = max(allowed, COARSE)
+        # Which tokens an expert gets changes the shapes within a call.
+        experts = any("expert" in key for key in self.text_config.to_dict())
+        leaking = SAME_SHAPE if self.quantised and not experts else allowed
         if self.max_len < 6:
             message = f"a context of {self.max_len} tokens is too short"
             raise Refused("model", message, model=self.options["model"], fault="broken")
@@ -383,21 +423,27 @@ class Model:
             other = [(id + 1) % self.embedded for id in ids]
             whole = self.read(Sequence(self.new_cache()), 0, ids, 5).float()
             self.vocab_size = whole.shape[-1]
+            if whole.isnan().any():
+                message = f"its logits are no numbers in {self.dtype()}: take another dtype"
+                raise Refused("model", message, model=self.options["model"], fault="broken")
             cut = Sequence(self.new_cache())
-            self.read(cut, 0, ids[:3] + other[3:], 0)
+            wrong = self.read(cut, 0, ids[:3] + other[3:], 5).float()
             if max(map(length, cut.cache.layers), default=0) != 5:
                 self.refuse(self.text_config.model_type, "it keeps no keys and values of the tokens that it has read")
             rest = self.read(cut, 3, ids[3:], 2).float()
             before = self.read(Sequence(self.new_cache()), 0, ids[:3], 3).float()
             scale = whole.abs().amax().clamp_min(1e-6)
+            leak = ((wrong - whole)[:3].abs().amax() / scale).item()
             causal = ((before - whole[:3]).abs().amax() / scale).item()
             truncated = ((rest - whole[3:]).abs().amax() / scale).item()
-            error = max(causal, truncated)
-            if not error > allowed and error == error:
-                return error
-            worst = (causal, truncated)
-        if not worst[0] <= allowed:
-            message = f"logits depend on tokens after them: they differ by {worst[0]:.1e}"
+            if leak <= leaking and causal <= allowed and truncated <= allowed:
+                return max(causal, truncated)
+            worst = (causal, truncated, leak)
+        if self.quantised and not worst[2] <= leaking:
+            method = self.quantised.get("quant_method", "its quantisation")
+            self.refuse_rows(f"{getattr(method, 'value', method)}; they differ by {worst[2]:.1e} of the largest")
+        if not max(worst[0], worst[2]) <= allowed:
+            message = f"logits depend on tokens after them: they differ by {max(worst[0], worst[2]):.1e}"
             self.refuse(self.text_config.model_type, message)
         self.refuse(self.text_config.model_type, f"logits after truncating differ by {worst[1]:.1e}")
 
@@ -433,7 +479,7 @@ class Model:
             "dtype": self.dtype(),
             "device": ", ".join(devices),
             "parameters": model.num_parameters(),
-            "memory_bytes": model.get_memory_footprint(),
+            "memory_bytes": sum(map(size, {*model.parameters(), *model.buffers()})),
             "attention": str(getattr(config, "_attn_implementation", None)),
             "truncation_error": self.error,
             "folder": self.folder(),
@@ -514,6 +560,13 @@ def packed(folder):
     plain = [name for name in names if name.endswith((".safetensors", ".bin"))]
     files = [name for name in names if name.endswith(".gguf")]
     return files[0] if len(files) == 1 and not plain else None
+
+
+def size(tensor):
+    """Bytes of a tensor. A quantised one consists of others and says of itself what it stands for."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        return sum(size(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return tensor.nbytes
 
 
 def length(layer):
