@@ -9,6 +9,7 @@ Needs torch and transformers 4.56 or newer.
 
 import ctypes
 import gc
+import importlib.util
 import inspect
 import json
 import os
@@ -27,6 +28,8 @@ LOAD, BEGIN, END, FORWARD, BEST, ROWS, CLOCK = range(1, 8)
 # Calls to a loaded model, by the name of its method.
 CALLS = {BEGIN: "begin", END: "end", FORWARD: "forward", BEST: "best", ROWS: "rows", CLOCK: "time"}
 DONE, FAILED, HELLO = range(3)
+# Tokens by which the room of a layer of a cache grows.
+ROOM = 256
 # Positions of a model whose configuration does not say how many it has.
 POSITIONS = 2048
 POSITION_KEYS = ["max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"]
@@ -57,6 +60,10 @@ UNSUPPORTED = [
 ]
 # Largest difference of logits, over the largest logit, that rounding explains.
 TOLERANCE = {"float32": 2e-3, "float64": 2e-3, "float16": 5e-2, "bfloat16": 1e-1}
+# The same where activations may be rounded to few bits, which makes other rounding larger.
+COARSE = 1e-1
+# The same between calls of one shape, where no number should be rounded in another way.
+SAME_SHAPE = 2e-3
 
 
 class Refused(Exception):
@@ -165,10 +172,14 @@ def refusal(error, options=None):
 def loading_refusal(error, first, options):
     names = {kind.__name__ for cause in causes(error) for kind in type(cause).__mro__}
     text = " ".join(str(cause) for cause in causes(error))
+    # Transformers says of GPTQ without its package that it wants a GPU, with which it wants the package too.
+    if "GPU is required to quantize" in text and importlib.util.find_spec("gptqmodel") is None:
+        return Refused("package", "it reads GPTQ, also on a processor", package="gptqmodel").fields
     if isinstance(error, ImportError) or "pip install" in first:
         # Errors of other kinds say it too.
+        asked = re.findall(r"pip install (?:-\S+ )*['\"]?([A-Za-z][\w.-]*)", text)
         named = [name for name in OTHERS if name in text] + [getattr(error, "name", None) or "a package"]
-        return Refused("package", first, package=named[0]).fields
+        return Refused("package", first, package=(asked + named)[0].rstrip(".")).fields
     if names & GATED or "gated repo" in text:
         fault = "gated"
     elif names & NOT_FOUND or "not a valid model identifier" in text:
@@ -179,6 +190,8 @@ def loading_refusal(error, first, options):
         fault = "unsupported"
     else:
         fault = "broken"
+        if "same dtype" in text and options["dtype"] != "auto":
+            first += "; a quantised checkpoint may take its own type alone: dtype auto"
     return Refused("model", first, model=options["model"], fault=fault).fields
 
 
@@ -188,6 +201,42 @@ class Sequence:
     def __init__(self, cache):
         self.cache = cache
         self.rows = None
+
+
+def layer_with_room(dynamic):
+    """A class of layers of a cache, derived from that of transformers: it has room for tokens to come. So a forward
+    copies its own keys and values alone, and truncating sets a number.
+    """
+
+    class LayerWithRoom(dynamic):
+        def __init__(self):
+            super().__init__()
+            self.count, self.room = 0, None
+
+        def update(self, keys, values, *_, **__):
+            start, self.count = self.count, self.count + keys.shape[-2]
+            if self.room is None or self.room[0].shape[-2] < self.count:
+                self.room = [self.larger(new, i, start) for i, new in enumerate((keys, values))]
+                self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+            for room, new in zip(self.room, (keys, values)):
+                room.narrow(-2, start, new.shape[-2]).copy_(new)
+            self.keys, self.values = (room.narrow(-2, 0, self.count) for room in self.room)
+            return self.keys, self.values
+
+        def larger(self, new, index, start):
+            *outer, _, width = new.shape
+            room = new.new_empty(*outer, (self.count + ROOM - 1) // ROOM * ROOM, width)
+            if start:
+                room.narrow(-2, 0, start).copy_(self.room[index].narrow(-2, 0, start))
+            return room
+
+        def get_seq_length(self, *_):
+            return self.count
+
+        def keep(self, count):
+            self.count = min(self.count, count)
+
+    return LayerWithRoom
 
 
 class Model:
@@ -202,6 +251,7 @@ class Model:
         self.clock, self.seconds = None, 0.0
         self.model = self.load()
         self.text_config = self.model.config.get_text_config(decoder=True)
+        self.quantised = self.quantisation()
         known = inspect.signature(self.model.forward).parameters
         self.knows_keep = "logits_to_keep" in known
         # Its name since transformers 5, and before.
@@ -210,8 +260,9 @@ class Model:
         # Where accelerate moves weights in and out, their own device says nothing.
         hook = getattr(embedding, "_hf_hook", None)
         self.device = getattr(hook, "execution_device", None) or embedding.weight.device
+        self.on_cuda = self.torch.device(self.device).type == "cuda"
         self.embedded = embedding.weight.shape[0]
-        self.replaced = self.layers()
+        self.layers()
         self.max_len = self.positions()
         self.fix_rotation()
         self.error = self.check()
@@ -251,15 +302,36 @@ class Model:
         elif kind in ("balanced", "sequential"):
             raise Refused("package", f"device_map {where} needs it", package="accelerate")
         model = self.transformers.AutoModelForCausalLM.from_pretrained(name, **keys)
-        return (model if by_accelerate else model.to(where)).eval()
+        model = (model if by_accelerate else model.to(where)).eval()
+        config = model.config.get_text_config(decoder=True)
+        if getattr(config, "attn_logit_softcapping", None) and config._attn_implementation == "sdpa":
+            # PyTorch's attention has no such cap, and transformers passes over that in silence.
+            model.set_attn_implementation("eager")
+        return model
+
+    def quantisation(self):
+        """Settings by which the weights are quantised; none for those that are not, or no longer."""
+        settings = getattr(self.model.config, "quantization_config", None) or {}
+        settings = settings if isinstance(settings, dict) else settings.to_dict()
+        if settings.get("dequantize"):
+            return {}
+        threshold = settings.get("llm_int8_threshold", 6.0)
+        if settings.get("load_in_8bit") and threshold > 0:
+            self.refuse_rows(
+                f"bitsandbytes in 8 bits, where a column of activations is computed in 16 bits once any token of a call is "
+                f"beyond llm_int8_threshold ({threshold}) in it"
+            )
+        return settings
+
+    def refuse_rows(self, reason):
+        message = f"logits depend on later tokens of the same call: {reason}"
+        raise Refused("model", message, model=self.options["model"], fault="dependent")
 
     def refuse(self, layer, message):
         raise Refused("cache", message, architecture=type(self.model).__name__, layer=layer)
 
     def layers(self):
-        """Looks for layers of the cache that cannot be truncated. Returns true if the usual cache of this model drops
-        tokens, as sliding windows do: every layer keeps all tokens then, and the mask hides those out of the window.
-        """
+        """Looks for layers of the cache that cannot be truncated."""
         from transformers import cache_utils
 
         if getattr(self.model, "_is_stateful", False) and not hasattr(self.text_config, "layer_types"):
@@ -279,15 +351,15 @@ class Model:
                 self.refuse(f"{name} ({type(layer).__name__})", message)
         if getattr(self.model, "_is_stateful", False):
             self.refuse(self.text_config.model_type, "it keeps a state beside keys and values")
-        return any(type(layer) is sliding for layer in usual)
+        self.layer = layer_with_room(cache_utils.DynamicLayer)
 
     def new_cache(self):
         from transformers import cache_utils
 
         cache = cache_utils.DynamicCache(config=self.model.config)
-        if self.replaced:
-            sliding = cache_utils.DynamicSlidingWindowLayer
-            cache.layers = [cache_utils.DynamicLayer() if type(layer) is sliding else layer for layer in cache.layers]
+        # A sliding window would drop tokens. Every layer keeps all, and the mask hides those out of the window.
+        plain = (cache_utils.DynamicLayer, cache_utils.DynamicSlidingWindowLayer)
+        cache.layers = [self.layer() if type(layer) in plain else layer for layer in cache.layers]
         return cache
 
     def rotations(self):
@@ -337,6 +409,11 @@ class Model:
         the largest difference over the largest logit.
         """
         worst, allowed = None, TOLERANCE.get(self.dtype(), 1e-1)
+        if self.quantised:
+            allowed = max(allowed, COARSE)
+        # Which tokens an expert gets changes the shapes within a call.
+        experts = any("expert" in key for key in self.text_config.to_dict())
+        leaking = SAME_SHAPE if self.quantised and not experts else allowed
         if self.max_len < 6:
             message = f"a context of {self.max_len} tokens is too short"
             raise Refused("model", message, model=self.options["model"], fault="broken")
@@ -346,21 +423,27 @@ class Model:
             other = [(id + 1) % self.embedded for id in ids]
             whole = self.read(Sequence(self.new_cache()), 0, ids, 5).float()
             self.vocab_size = whole.shape[-1]
+            if whole.isnan().any():
+                message = f"its logits are no numbers in {self.dtype()}: take another dtype"
+                raise Refused("model", message, model=self.options["model"], fault="broken")
             cut = Sequence(self.new_cache())
-            self.read(cut, 0, ids[:3] + other[3:], 0)
+            wrong = self.read(cut, 0, ids[:3] + other[3:], 5).float()
             if max(map(length, cut.cache.layers), default=0) != 5:
                 self.refuse(self.text_config.model_type, "it keeps no keys and values of the tokens that it has read")
             rest = self.read(cut, 3, ids[3:], 2).float()
             before = self.read(Sequence(self.new_cache()), 0, ids[:3], 3).float()
             scale = whole.abs().amax().clamp_min(1e-6)
+            leak = ((wrong - whole)[:3].abs().amax() / scale).item()
             causal = ((before - whole[:3]).abs().amax() / scale).item()
             truncated = ((rest - whole[3:]).abs().amax() / scale).item()
-            error = max(causal, truncated)
-            if not error > allowed and error == error:
-                return error
-            worst = (causal, truncated)
-        if not worst[0] <= allowed:
-            message = f"logits depend on tokens after them: they differ by {worst[0]:.1e}"
+            if leak <= leaking and causal <= allowed and truncated <= allowed:
+                return max(causal, truncated)
+            worst = (causal, truncated, leak)
+        if self.quantised and not worst[2] <= leaking:
+            method = self.quantised.get("quant_method", "its quantisation")
+            self.refuse_rows(f"{getattr(method, 'value', method)}; they differ by {worst[2]:.1e} of the largest")
+        if not max(worst[0], worst[2]) <= allowed:
+            message = f"logits depend on tokens after them: they differ by {max(worst[0], worst[2]):.1e}"
             self.refuse(self.text_config.model_type, message)
         self.refuse(self.text_config.model_type, f"logits after truncating differ by {worst[1]:.1e}")
 
@@ -376,7 +459,9 @@ class Model:
             keys["logits_to_keep"] = max(wanted, 1)
         try:
             with torch.inference_mode():
-                given = torch.tensor([ids], device=self.device)
+                given = torch.tensor([ids])
+                # Copying from other memory would wait for all that the device has still to do.
+                given = (given.pin_memory() if self.on_cuda else given).to(self.device, non_blocking=True)
                 output = self.model(input_ids=given, **keys)
                 return output.logits[0, -wanted:] if wanted else None
         except BaseException:
@@ -394,7 +479,7 @@ class Model:
             "dtype": self.dtype(),
             "device": ", ".join(devices),
             "parameters": model.num_parameters(),
-            "memory_bytes": model.get_memory_footprint(),
+            "memory_bytes": sum(map(size, {*model.parameters(), *model.buffers()})),
             "attention": str(getattr(config, "_attn_implementation", None)),
             "truncation_error": self.error,
             "folder": self.folder(),
@@ -441,25 +526,25 @@ class Model:
 
     def count(self, began):
         """Waits for the device, and for the end of the least duration of a forward."""
-        if self.torch.device(self.device).type == "cuda":
+        if self.on_cuda:
             self.torch.cuda.synchronize()
         time.sleep(max(0.0, began + self.clock - time.perf_counter()))
         self.seconds += time.perf_counter() - began
 
     def floats(self, rows):
-        return self.torch.Tensor.numpy(rows.float().contiguous().cpu())
+        rows = rows.float().contiguous()
+        if rows.device.type == "cuda":
+            # Pinned memory, which PyTorch keeps for the next call, takes a fraction of the time of other memory.
+            rows = self.torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True).copy_(rows)
+        return self.torch.Tensor.numpy(rows.cpu())
 
     def best(self, body):
         (number,) = struct.unpack("<I", body)
         torch, rows = self.torch, self.sequences[number].rows
         with torch.inference_mode():
-            largest = rows.amax(-1, keepdim=True)
-            # Of equal ones the first: argmax does not promise it on every device.
-            count = rows.shape[-1]
-            columns = torch.arange(count, device=rows.device)
-            first = torch.where(rows == largest, columns, count).amin(-1)
-            possible = largest.isfinite().squeeze(-1)
-            return torch.where(possible, first, -1).to(torch.int64).cpu().numpy().astype("<i8")
+            # Of equal ones PyTorch promises the first.
+            largest, first = rows.max(-1)
+            return torch.where(largest.isfinite(), first, -1).cpu().numpy().astype("<i8", copy=False)
 
     def time(self, body):
         return struct.pack("<d", self.seconds)
@@ -477,6 +562,13 @@ def packed(folder):
     return files[0] if len(files) == 1 and not plain else None
 
 
+def size(tensor):
+    """Bytes of a tensor. A quantised one consists of others and says of itself what it stands for."""
+    if hasattr(tensor, "__tensor_flatten__"):
+        return sum(size(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
+    return tensor.nbytes
+
+
 def length(layer):
     """Number of tokens of a layer of a cache; 0 for one that keeps none."""
     keeps = hasattr(layer, "get_seq_length") and layer.is_initialized and layer.keys is not None
@@ -486,6 +578,9 @@ def length(layer):
 def cut(cache, keep):
     """Truncates a cache, whose layers may hold different numbers of tokens after an error."""
     for layer in cache.layers:
+        if hasattr(layer, "room"):
+            layer.keep(keep)
+            continue
         beyond = length(layer) - keep
         if beyond > 0:
             layer.crop(-beyond)
@@ -521,8 +616,12 @@ def serve(pipes, load):
                 options = json.loads(body)
                 if model is not None:
                     model = None
+                    gc.unfreeze()
                     free()
                 model = load(options)
+                # Of what stays until the next model nothing has to be looked through again for garbage.
+                gc.collect()
+                gc.freeze()
                 result = json.dumps(model.facts()).encode()
             else:
                 result = answer(model, kind, body)

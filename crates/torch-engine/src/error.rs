@@ -23,6 +23,9 @@ pub enum ModelFault {
     Unsupported,
     /// The files are damaged, incomplete or contradictory.
     Broken,
+    /// Its quantised format makes logits depend on later tokens of a call, so that a draft would
+    /// change what it is verified by.
+    Dependent,
 }
 
 /// Errors of this crate; [`TorchError::hint`] says what to do.
@@ -204,6 +207,11 @@ impl TorchError {
                      repositories"
                 }
                 ModelFault::Broken => return None,
+                ModelFault::Dependent => {
+                    "take a format that quantises the weights alone, or each token's activations by \
+                     themselves; docs/engines.md lists formats (bitsandbytes in 8 bits: with \
+                     llm_int8_threshold 0 in its config.json)"
+                }
             },
             Self::Device { .. } => "a device is cpu, cuda, cuda:N, mps or auto",
             Self::Cache { .. } => {

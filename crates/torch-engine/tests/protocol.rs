@@ -203,6 +203,7 @@ fn refusals_of_a_model_have_their_data() {
         (ModelFault::Network, "network", "HF_ENDPOINT"),
         (ModelFault::Unsupported, "unsupported", "causal"),
         (ModelFault::Broken, "broken", ""),
+        (ModelFault::Dependent, "dependent", "llm_int8_threshold"),
     ] {
         let given =
             format!(r#"{{"code": "model", "message": "why", "model": "m", "fault": "{name}"}}"#);
