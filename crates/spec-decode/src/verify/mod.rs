@@ -144,7 +144,8 @@ pub struct Evidence<'a> {
     pub rows: Rows<'a>,
     /// Lexicon by which the draft was masked and translated.
     pub lexicon: Lexicon<'a>,
-    /// Groups of the lexicon, read only if [`needs_groups`].
+    /// Groups of the lexicon. Above temperature 0, mode `exact` reads them, and mode `tli` with block
+    /// acceptance.
     pub groups: &'a Groups,
     /// Rule by which the target's distribution follows from its logits.
     pub sampling: Sampling,
