@@ -239,22 +239,22 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
         let many = T::STREAM_ROWS >= rows;
         match (rows, simd.walk().streams(rows)) {
             (0, _) => {}
-            (1, 1) => self.sweep::<S, 1, 1>(simd),
-            (1, 4) if T::STREAM_ROWS >= 2 => self.sweep::<S, 1, 4>(simd),
-            (1, _) => self.sweep::<S, 1, 2>(simd),
-            (2, 2) if many => self.sweep::<S, 2, 2>(simd),
-            (2, 4) if many => self.sweep::<S, 2, 3>(simd),
-            (2, _) => self.sweep::<S, 2, 1>(simd),
-            (3, 2 | 4) if many => self.sweep::<S, 3, 2>(simd),
-            (3, _) => self.sweep::<S, 3, 1>(simd),
-            (4, 2 | 4) if many && S::TILE >= 8 => self.sweep::<S, 4, 2>(simd),
-            (4, _) => self.sweep::<S, 4, 1>(simd),
-            (5, 2 | 4) if many && S::TILE >= 10 => self.sweep::<S, 5, 2>(simd),
-            (5, _) => self.sweep::<S, 5, 1>(simd),
-            (6, _) => self.sweep::<S, 6, 1>(simd),
-            (7, _) if S::TILE >= 7 => self.sweep::<S, 7, 1>(simd),
-            (8, _) if S::TILE >= 8 => self.sweep::<S, 8, 1>(simd),
-            (9, _) if S::TILE >= 9 => self.sweep::<S, 9, 1>(simd),
+            (1, 1) => simd.apart(Sweep::<T, 1, 1>(&mut self)),
+            (1, 4) if T::STREAM_ROWS >= 2 => simd.apart(Sweep::<T, 1, 4>(&mut self)),
+            (1, _) => simd.apart(Sweep::<T, 1, 2>(&mut self)),
+            (2, 2) if many => simd.apart(Sweep::<T, 2, 2>(&mut self)),
+            (2, 4) if many => simd.apart(Sweep::<T, 2, 3>(&mut self)),
+            (2, _) => simd.apart(Sweep::<T, 2, 1>(&mut self)),
+            (3, 2 | 4) if many => simd.apart(Sweep::<T, 3, 2>(&mut self)),
+            (3, _) => simd.apart(Sweep::<T, 3, 1>(&mut self)),
+            (4, 2 | 4) if many && S::TILE >= 8 => simd.apart(Sweep::<T, 4, 2>(&mut self)),
+            (4, _) => simd.apart(Sweep::<T, 4, 1>(&mut self)),
+            (5, 2 | 4) if many && S::TILE >= 10 => simd.apart(Sweep::<T, 5, 2>(&mut self)),
+            (5, _) => simd.apart(Sweep::<T, 5, 1>(&mut self)),
+            (6, _) => simd.apart(Sweep::<T, 6, 1>(&mut self)),
+            (7, _) if S::TILE >= 7 => simd.apart(Sweep::<T, 7, 1>(&mut self)),
+            (8, _) if S::TILE >= 8 => simd.apart(Sweep::<T, 8, 1>(&mut self)),
+            (9, _) if S::TILE >= 9 => simd.apart(Sweep::<T, 9, 1>(&mut self)),
             (count, _) => {
                 let mut unfinished = [[0.0; PANEL]; STRIP];
                 let strips = count.div_ceil(STRIP);
@@ -324,16 +324,16 @@ impl<T: Operands> Gemm<'_, '_, T> {
                 };
                 let unfinished = &mut unfinished[first..first + height];
                 match height {
-                    3 => self.step::<S, 3>(simd, step, unfinished),
-                    4 => self.step::<S, 4>(simd, step, unfinished),
-                    5 => self.step::<S, 5>(simd, step, unfinished),
-                    7 if S::TILE >= 7 => self.step::<S, 7>(simd, step, unfinished),
-                    8 if S::TILE >= 8 => self.step::<S, 8>(simd, step, unfinished),
-                    9 if S::TILE >= 9 => self.step::<S, 9>(simd, step, unfinished),
-                    10 if S::TILE >= 10 => self.step::<S, 10>(simd, step, unfinished),
-                    11 if S::TILE >= 11 => self.step::<S, 11>(simd, step, unfinished),
-                    12 if S::TILE >= 12 => self.step::<S, 12>(simd, step, unfinished),
-                    _ => self.step::<S, 6>(simd, step, unfinished),
+                    3 => simd.apart(Tile::<T, 3>(self, step, unfinished)),
+                    4 => simd.apart(Tile::<T, 4>(self, step, unfinished)),
+                    5 => simd.apart(Tile::<T, 5>(self, step, unfinished)),
+                    7 if S::TILE >= 7 => simd.apart(Tile::<T, 7>(self, step, unfinished)),
+                    8 if S::TILE >= 8 => simd.apart(Tile::<T, 8>(self, step, unfinished)),
+                    9 if S::TILE >= 9 => simd.apart(Tile::<T, 9>(self, step, unfinished)),
+                    10 if S::TILE >= 10 => simd.apart(Tile::<T, 10>(self, step, unfinished)),
+                    11 if S::TILE >= 11 => simd.apart(Tile::<T, 11>(self, step, unfinished)),
+                    12 if S::TILE >= 12 => simd.apart(Tile::<T, 12>(self, step, unfinished)),
+                    _ => simd.apart(Tile::<T, 6>(self, step, unfinished)),
                 }
             }
             start = units.end;
@@ -414,6 +414,34 @@ impl<T: Operands> Gemm<'_, '_, T> {
             sum = simd.add_panel(load_panel(simd, out), sum);
         }
         store_panel(simd, sum, out);
+    }
+}
+
+/// [`Gemm::sweep`] over all panels.
+struct Sweep<'g, 'a, 'o, T, const M: usize, const P: usize>(&'g mut Gemm<'a, 'o, T>);
+
+impl<T: Operands, const M: usize, const P: usize> Kernel for Sweep<'_, '_, '_, T, M, P> {
+    type Output = ();
+
+    const NARROW: bool = T::NARROW;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.0.sweep::<S, M, P>(simd);
+    }
+}
+
+/// [`Gemm::step`] of `M` rows.
+struct Tile<'g, 'a, 'o, T, const M: usize>(&'g mut Gemm<'a, 'o, T>, Step, &'g mut [[f32; PANEL]]);
+
+impl<T: Operands, const M: usize> Kernel for Tile<'_, '_, '_, T, M> {
+    type Output = ();
+
+    const NARROW: bool = T::NARROW;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.0.step::<S, M>(simd, self.1, self.2);
     }
 }
 

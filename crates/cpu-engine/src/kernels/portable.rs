@@ -1,7 +1,7 @@
 //! Kernels without vector instructions.
 
 use super::compact::{Book, Granule, ROWS};
-use super::simd::{LANES, Lanes, PANEL, Simd};
+use super::simd::{Kernel, LANES, Lanes, PANEL, Simd};
 use super::walk::Walk;
 
 /// Vectors as plain arrays. They run anywhere; the compiler vectorises them as far as the build
@@ -133,6 +133,11 @@ impl Simd for Portable {
 
     const TILE: usize = 6;
     const SIGNED_OFFSET: i32 = 0;
+
+    #[inline(never)]
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
 
     #[inline(always)]
     fn walk(self) -> Walk {

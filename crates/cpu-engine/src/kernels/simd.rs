@@ -96,6 +96,10 @@ pub(crate) trait Simd: Lanes {
     /// The walk of panels.
     fn walk(self) -> Walk;
 
+    /// Runs `kernel` in a function of its own. The kernels of a product differ in their numbers of rows; compiled as one
+    /// function, they take the compiler many times as long.
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output;
+
     /// The unit that multiplies tiles, if there is one and it is to be used.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

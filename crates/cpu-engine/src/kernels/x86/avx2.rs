@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::X86;
+use super::{Avx2, AvxVnni, X86};
 use crate::kernels::compact::{Book, Granule, ROWS};
-use crate::kernels::simd::{LANES, PANEL, Simd};
+use crate::kernels::simd::{Kernel, LANES, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
 /// Signed bytes, ready to multiply.
@@ -48,6 +48,16 @@ impl<const VNNI: bool> Simd for X86<false, VNNI> {
     const TILE: usize = 6;
     // VNNI multiplies unsigned with signed bytes, so weights are counted from -128.
     const SIGNED_OFFSET: i32 = if VNNI { 128 } else { 0 };
+
+    #[inline(always)]
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output {
+        let Self { walk, tiles } = self;
+        if VNNI {
+            AvxVnni { walk, tiles }.run(kernel)
+        } else {
+            Avx2 { walk, tiles }.run(kernel)
+        }
+    }
 
     #[inline(always)]
     fn walk(self) -> Walk {

@@ -2,10 +2,10 @@
 
 use std::arch::x86_64::*;
 
-use super::X86;
 use super::amx::Tiles;
+use super::{Avx512, Avx512Vnni, X86};
 use crate::kernels::compact::{Book, Granule, ROWS};
-use crate::kernels::simd::{PANEL, Simd};
+use crate::kernels::simd::{Kernel, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
 /// Pairs of bf16 numbers, ready to multiply.
@@ -49,6 +49,16 @@ impl<const BF16: bool> Simd for X86<true, BF16> {
     const TILE: usize = 12;
     // The instruction multiplies unsigned with signed bytes, so weights are counted from -128.
     const SIGNED_OFFSET: i32 = 128;
+
+    #[inline(always)]
+    fn apart<K: Kernel>(self, kernel: K) -> K::Output {
+        let Self { walk, tiles } = self;
+        if BF16 {
+            Avx512 { walk, tiles }.run(kernel)
+        } else {
+            Avx512Vnni { walk, tiles }.run(kernel)
+        }
+    }
 
     #[inline(always)]
     fn walk(self) -> Walk {

@@ -90,6 +90,7 @@ macro_rules! token {
 
             /// Runs `kernel` compiled for these instructions.
             pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+                #[inline(never)]
                 $(#[target_feature(enable = $feature)])+
                 fn with_features<K: Kernel>(simd: $token, kernel: K) -> K::Output {
                     kernel.run(simd)
