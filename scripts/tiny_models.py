@@ -9,7 +9,8 @@ for the tests of crates/torch-engine:
     ~/venv-hf/bin/python scripts/tiny_models.py --out DIR mixtral bloom # some
 
 A folder DIR/NAME holds the checkpoint, `ids.json` with the tokens of a text and `rows.f32` with its rows of logits,
-little-endian f32. Windows are shorter than the text.
+little-endian f32. Windows are shorter than the text. Names of QUANTISED, which are made only where they are asked for,
+want the package of their format too.
 
 Or stand-ins of published models: two narrow layers with random weights, and all else, vocabulary and tokenizer
 included, as published. They run where the model itself would be too large, and say nothing sensible:
@@ -26,9 +27,12 @@ import math
 import pathlib
 import shutil
 import sys
+import tempfile
 import zlib
 
 import torch
+import transformers
+from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 TOKENS = 24
@@ -172,6 +176,32 @@ MODELS = {
     "bert": ("bert", {"is_decoder": False}),
 }
 
+# Formats of quantised checkpoints: what makes one, a function that its package is asked for, or `packed` below.
+QUANTISED = {
+    "torchao-int8": lambda: torchao("Int8WeightOnlyConfig"),
+    "torchao-int8-activations": lambda: torchao("Int8DynamicActivationInt8WeightConfig"),
+    # One scale for the activations of all tokens of a call.
+    "torchao-int8-calls": lambda: torchao("Int8DynamicActivationInt8WeightConfig", "PerTensor"),
+    "bitsandbytes-nf4": lambda: transformers.BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4"),
+    "bitsandbytes-int8": lambda: transformers.BitsAndBytesConfig(load_in_8bit=True),
+    "bitsandbytes-int8-rows": lambda: transformers.BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0),
+    "compressed-tensors": {
+        "format": "pack-quantized",
+        "quantization_status": "compressed",
+        "ignore": ["lm_head"],
+        "config_groups": {
+            "all": {
+                "targets": ["Linear"],
+                "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32},
+            }
+        },
+    },
+    "gptq": {"bits": 4, "group_size": 32, "desc_act": False, "sym": True},
+    "awq": {"bits": 4, "group_size": 32, "version": "gemm", "zero_point": True},
+}
+# Columns of a matrix with one scale, and the order of eight numbers of AWQ in a word.
+GROUP, AWQ_ORDER = 32, [0, 2, 4, 6, 1, 3, 5, 7]
+
 # The models of the paper, with the tokenizer of each.
 PAPER = {
     "llama-68m": "llama-2",
@@ -216,10 +246,72 @@ def randomise(model):
     return model
 
 
+def torchao(name, granularity=None):
+    from torchao import quantization
+
+    keys = {"granularity": getattr(quantization, granularity)()} if granularity else {}
+    return transformers.TorchAoConfig(getattr(quantization, name)(**keys))
+
+
+def words(numbers, order=range(8)):
+    """Eight numbers of 4 bits in each word of 32, along the last axis."""
+    numbers = numbers.unflatten(-1, (-1, 8))
+    word = sum(numbers[..., column] << 4 * place for place, column in enumerate(order))
+    return (word - (word >> 31 << 32)).int()
+
+
+def packed(weight, method):
+    """The tensors that store a matrix in 4 bits."""
+    groups = weight.unflatten(-1, (-1, GROUP))
+    scales = groups.abs().amax(-1) / 7
+    numbers = (groups / scales[..., None]).round().long().flatten(1) + 8
+    zeros = torch.full(scales.T.shape, 8)
+    if method == "compressed-tensors":
+        shape = torch.tensor(weight.shape)
+        return {"weight_packed": words(numbers), "weight_scale": scales, "weight_shape": shape}
+    if method == "gptq":
+        groups = torch.arange(weight.shape[1]).int() // GROUP
+        # It stores zeros less one.
+        parts = {"qweight": words(numbers).T, "qzeros": words(zeros - 1), "g_idx": groups}
+    else:
+        parts = {"qweight": words(numbers.T, AWQ_ORDER), "qzeros": words(zeros, AWQ_ORDER)}
+    return parts | {"scales": scales.T.half()}
+
+
+def quantise(name, folder):
+    """Makes a quantised checkpoint of a Llama, and loads it as any other."""
+    made = QUANTISED[name]
+    made = made if isinstance(made, dict) else made()
+    torch.manual_seed(0)
+    config = AutoConfig.for_model("llama", **(TINY | {"hidden_size": 64, "intermediate_size": 96}))
+    model = randomise(AutoModelForCausalLM.from_config(config).float())
+    if isinstance(made, dict):
+        model.config.quantization_config = {"quant_method": name} | made
+        model.config.dtype = "float32" if name == "compressed-tensors" else "float16"
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(folder)
+        tensors = {}
+        for key, weight in model.state_dict().items():
+            path, _, _ = key.rpartition(".")
+            parts = packed(weight, name) if path.endswith("_proj") else {"weight": weight}
+            tensors |= {f"{path}.{part}": tensor.contiguous() for part, tensor in parts.items()}
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    else:
+        with tempfile.TemporaryDirectory() as plain:
+            model.save_pretrained(plain)
+            keys = {"quantization_config": made, "dtype": torch.float32, "device_map": "cpu"}
+            AutoModelForCausalLM.from_pretrained(plain, **keys).save_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", device_map="cpu").eval()
+
+
 def make(name, out):
-    model = build(name)
     folder = out / name
-    model.save_pretrained(folder)
+    if name in QUANTISED:
+        folder.mkdir(parents=True, exist_ok=True)
+        model = quantise(name, folder)
+    else:
+        model = build(name)
+        model.save_pretrained(folder)
     ids = [(7 * i * i + 3 * i + 5) % 61 + 3 for i in range(TOKENS)]
     with torch.no_grad():
         rows = model(torch.tensor([ids]), use_cache=False).logits[0].float()
@@ -301,7 +393,7 @@ def main():
             return stand_ins(args)
         except OSError as error:
             sys.exit(str(error))
-    for name in chosen(args.names, MODELS):
+    for name in chosen(args.names, MODELS | QUANTISED) if args.names else MODELS:
         try:
             make(name, args.out)
         except Exception as error:

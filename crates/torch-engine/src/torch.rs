@@ -32,7 +32,7 @@ pub struct Facts {
     pub dtype: String,
     /// Devices of the weights, as PyTorch names them.
     pub device: String,
-    /// Number of parameters; a tied head counts once.
+    /// Number of parameters; a tied head counts once, and matrices in GPTQ or AWQ do not count.
     pub parameters: u64,
     /// Size of parameters and buffers in bytes.
     pub memory_bytes: u64,
