@@ -22,6 +22,7 @@ more and goes on there.
 
 import argparse
 import collections
+import concurrent.futures
 import datetime
 import hashlib
 import itertools
@@ -42,6 +43,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
 RESAMPLES = 2000
+# Requests at a time where order does not matter: weights are read once for all.
+TOGETHER = 8
 # Shapes of a log, and how the page calls them.
 LOGS = {"openai": "OpenAI-shaped", "vllm": "vLLM-shaped", "text": "text alone"}
 BEFORE = "as it is"
@@ -86,16 +89,24 @@ class Bench:
     def server(self, drafter, *more):
         args = self.args
         return Server(args.omnidraft, "--target", args.target, "--drafter", drafter, "--weights", args.weights,
-                      "--draft-weights", "f32", "-k", args.k, "--parallel", 1, "--threads", args.threads, *more)
+                      "--draft-weights", "f32", "-k", args.k, "--threads", args.threads, *more)
 
     def served(self, drafter, asked, temperature, *more):
         """What a server that does not learn counts of its answers, prompt by prompt."""
-        found = []
-        with self.server(drafter, "--no-learn", *more) as server:
-            for seed, record in enumerate(asked):
+        with self.server(drafter, "--no-learn", "--parallel", TOGETHER, *more) as server:
+            def one(numbered):
+                seed, record = numbered
                 answer = server.ask(record["prompt"], temperature=temperature, seed=seed, max_tokens=self.args.max_tokens)
-                found.append({"prompt": record["id"], **counts(answer), "text": digest(text_of(answer))})
-        return found
+                return {"prompt": record["id"], **counts(answer), "text": digest(text_of(answer))}
+
+            return list(together(one, enumerate(asked)))
+
+
+def together(ask, requests):
+    """Replies in the order of the requests. What is asked beside another request changes no answer of a server that
+    does not learn."""
+    with concurrent.futures.ThreadPoolExecutor(TOGETHER) as pool:
+        yield from pool.map(ask, requests)
 
 
 def run(command):
@@ -173,15 +184,18 @@ def ask(bench, file, asked, ids):
     args, known = bench.args, lines(file) if file.exists() else []
     if len(known) == len(asked):
         return known
-    with bench.server(args.drafter, "--no-learn") as server, file.open("a") as out:
-        for seed, record in list(enumerate(asked))[len(known):]:
+    with bench.server(args.drafter, "--no-learn", "--parallel", TOGETHER) as server, file.open("a") as out:
+        def both(numbered):
+            seed, record = numbered
             same = {"temperature": args.temperature, "seed": seed, "max_tokens": args.max_tokens, "drafter": False}
             chat = {"messages": [{"role": "user", "content": record["prompt"]}], "logprobs": True,
                     "top_logprobs": args.top, **same}
             text = {"prompt": ids[record["id"]], "logprobs": args.top, **same}
             replies = [json.loads(server.request("POST", f"/v1/{path}", body))
                        for path, body in (("chat/completions", chat), ("completions", text))]
-            row = {"id": record["id"], "prompt": record["prompt"], "ids": text["prompt"], "chat": replies[0], "text": replies[1]}
+            return {"id": record["id"], "prompt": record["prompt"], "ids": text["prompt"], "chat": replies[0], "text": replies[1]}
+
+        for row in together(both, list(enumerate(asked))[len(known):]):
             out.write(json.dumps(row) + "\n")
             out.flush()
     return lines(file)
@@ -212,7 +226,9 @@ def vllm_line(args, row, names):
 
 
 def text_line(args, row, _):
-    return {"prompt": row["prompt"], "answer": text_of(row["chat"]), "temperature": args.temperature}
+    # Most answers are cut, and where one ends is learnt, too.
+    reason = row["chat"]["choices"][0]["finish_reason"]
+    return {"prompt": row["prompt"], "answer": text_of(row["chat"]), "temperature": args.temperature, "finish_reason": reason}
 
 
 SHAPED = {"openai": openai_line, "vllm": vllm_line, "text": text_line}
@@ -227,14 +243,15 @@ def prompt_ids(bench, asked, split):
     trace = folder / "asked.parquet"
     args = bench.args
     bench.omnidraft("trace", "record", "--target", args.target, "--task", "asked", "--data-dir", folder, "--split", "train",
-                    "--limit", len(asked), "--max-tokens", 1, "--top", 1, "--tail", 1, "--threads", args.threads, "--out", trace)
+                    "--limit", len(asked), "--max-tokens", 1, "--top", 1, "--tail", 1,
+                    "--weights", args.weights, "--threads", args.threads, "--out", trace)
     return {row["id"]: row["ids"] for row in trace_rows(trace)}
 
 
 def live(bench, asked, state):
     """A server answers the same prompts and learns. It is given the time for every update."""
     args, found = bench.args, []
-    more = ["--state", state, "--learn-every", 2, "--no-controller"]
+    more = ["--state", state, "--learn-every", 2, "--no-controller", "--parallel", 1]
     with bench.server(args.drafter, *more) as server:
         total = lambda name: sum(v for key, v in server.metrics().items() if key.startswith(f"omnidraft_{name}"))
         for seed, record in enumerate(asked):
