@@ -89,7 +89,10 @@ fn the_same_answers_are_learnt_to_the_same_bits() {
 fn answers_of_another_file_are_held_out() {
     let folder = tempfile::tempdir().unwrap();
     let (log, state) = (folder.path().join("log.jsonl"), folder.path().join("state"));
-    let (test, page) = (folder.path().join("test.jsonl"), folder.path().join("page.md"));
+    let (test, page) = (
+        folder.path().join("test.jsonl"),
+        folder.path().join("page.md"),
+    );
     write(&log, &texts(4));
     write(&test, &texts(3));
     let mut command = learn(&log, &state);
@@ -98,9 +101,15 @@ fn answers_of_another_file_are_held_out() {
     both.args(["--held-out", "0.5"]).arg("--held-out-from");
     both.arg(&test).assert().code(2);
     command.arg("--page").arg(&page);
-    command.assert().success().stderr(contains("test.jsonl: 3 answers"));
+    command
+        .assert()
+        .success()
+        .stderr(contains("test.jsonl: 3 answers"));
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains("3 held-out answers after so many of 4"), "{page}");
+    assert!(
+        page.contains("3 held-out answers after so many of 4"),
+        "{page}"
+    );
 }
 
 #[test]
