@@ -209,7 +209,11 @@ impl Log {
         let prompt = line.conversation(left_out)?;
         let vocabulary = line.vocabulary();
         let mut tokens = vocabulary.encode(&text).map_err(|e| e.to_string())?;
-        tokens.extend(line.stops().first().copied());
+        // Unless the line says that the answer was cut, it ended by itself.
+        let reason = line.reply.get("finish_reason").and_then(Value::as_str);
+        if reason.is_none_or(|reason| reason == "stop") {
+            tokens.extend(line.stops().first().copied());
+        }
         self.answers.push(RecordedAnswer {
             prompt,
             tokens,

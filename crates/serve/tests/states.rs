@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use serde_json::json;
-use serve::{LookupScope, Options, Service};
+use serve::{Log, LookupScope, Options, RecordedLearner, Service};
 use support::*;
 
 fn keeping(folder: &Path) -> Options {
@@ -310,4 +310,23 @@ fn seconds_decide_and_are_found_again() {
     assert_ne!(of(&server, "saved_seconds"), 0.0);
     stream(&server, "L", 2);
     server.stop().unwrap();
+}
+
+#[test]
+fn recorded_text_ends_unless_it_was_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let learner = RecordedLearner::open(keeping(&folder.path().join("state"))).unwrap();
+    let path = folder.path().join("log.jsonl");
+    let answer = |reason: Option<&str>| {
+        let mut line = json!({"prompt": "Add 2 and 3.", "answer": "The sum is 5."});
+        if let Some(reason) = reason {
+            line["finish_reason"] = json!(reason);
+        }
+        std::fs::write(&path, line.to_string()).unwrap();
+        let log = Log::read(&path, learner.models()).unwrap();
+        log.answers[0].tokens.clone()
+    };
+    let ended = answer(None);
+    assert_eq!(answer(Some("stop")), ended);
+    assert_eq!(answer(Some("length")), ended[..ended.len() - 1]);
 }

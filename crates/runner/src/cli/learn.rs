@@ -46,6 +46,9 @@ pub struct LearnArgs {
     /// Share of the answers that is not learnt from, to see what learning brings: from 0 and below 1.
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     held_out: f64,
+    /// Files of answers that are held out, in the place of a share of --from.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "held_out")]
+    held_out_from: Vec<PathBuf>,
     /// Maximum number of answers: the first ones in the order of --seed.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -187,8 +190,35 @@ impl LearnArgs {
 
     /// Reads all files, puts the answers into the order of the seed, and sets some aside.
     fn answers(&self, learner: &RecordedLearner) -> Result<Answers> {
-        let (mut all, mut notes) = (Vec::new(), Vec::new());
-        for path in &self.from {
+        let mut notes = Vec::new();
+        let mut all = self.read(&self.from, learner, &mut notes)?;
+        if all.is_empty() {
+            bail!("there is no answer to learn from");
+        }
+        StreamRng::new(self.seed, "learn").shuffle(&mut all);
+        all.truncate(self.limit.unwrap_or(usize::MAX));
+        let held_out = if self.held_out_from.is_empty() {
+            let share = (self.held_out * all.len() as f64).ceil() as usize;
+            all.split_off(all.len() - share.min(all.len() - 1))
+        } else {
+            self.read(&self.held_out_from, learner, &mut notes)?
+        };
+        Ok(Answers {
+            learnt: all,
+            held_out,
+            notes,
+        })
+    }
+
+    /// Reads files; answers that are too long are left out.
+    fn read(
+        &self,
+        files: &[PathBuf],
+        learner: &RecordedLearner,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<RecordedAnswer>> {
+        let mut all = Vec::new();
+        for path in files {
             let log = Log::read(path, learner.models())?;
             notes.push(note(path, &log));
             all.extend(log.answers);
@@ -200,18 +230,7 @@ impl LearnArgs {
             let context = self.context;
             notes.push(format!("{long} answers have more than {context} tokens with their prompts (--context) and are left out"));
         }
-        if all.is_empty() {
-            bail!("there is no answer to learn from");
-        }
-        StreamRng::new(self.seed, "learn").shuffle(&mut all);
-        all.truncate(self.limit.unwrap_or(usize::MAX));
-        let share = (self.held_out * all.len() as f64).ceil() as usize;
-        let held_out = all.split_off(all.len() - share.min(all.len() - 1));
-        Ok(Answers {
-            learnt: all,
-            held_out,
-            notes,
-        })
+        Ok(all)
     }
 
     /// Goes through the answers, and now and then through the held-out ones.

@@ -86,6 +86,33 @@ fn the_same_answers_are_learnt_to_the_same_bits() {
 }
 
 #[test]
+fn answers_of_another_file_are_held_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, state) = (folder.path().join("log.jsonl"), folder.path().join("state"));
+    let (test, page) = (
+        folder.path().join("test.jsonl"),
+        folder.path().join("page.md"),
+    );
+    write(&log, &texts(4));
+    write(&test, &texts(3));
+    let mut command = learn(&log, &state);
+    command.arg("--held-out-from").arg(&test);
+    let mut both = learn(&log, &state);
+    both.args(["--held-out", "0.5"]).arg("--held-out-from");
+    both.arg(&test).assert().code(2);
+    command.arg("--page").arg(&page);
+    command
+        .assert()
+        .success()
+        .stderr(contains("test.jsonl: 3 answers"));
+    let page = fs::read_to_string(page).unwrap();
+    assert!(
+        page.contains("3 held-out answers after so many of 4"),
+        "{page}"
+    );
+}
+
+#[test]
 fn logs_of_both_endpoints_are_read_with_their_probabilities() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log.jsonl");
