@@ -65,6 +65,7 @@ pub use count::{Count, PromptCounts};
 pub use error::{ExperimentError, Fault};
 pub use file::OnStream;
 pub use job::{Job, JobConfig, JobId, Segment};
+pub use load::nearest;
 pub use plan::{LoadOptions, Plan};
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{

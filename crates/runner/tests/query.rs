@@ -121,7 +121,8 @@ mod with_sql {
 
     #[test]
     fn answers_have_three_forms() {
-        let sql = "select 'a|b' as \"of it\", 0.5 as x, null as none union all select 'c', 2.25, null order by x";
+        let sql = "select 'a|b' as \"of it\", 0.5 as x, null as none \
+                   union all select 'c' as \"of it\", 2.25 as x, null as none order by x";
         let table = answer(&[RUN, sql]);
         assert_eq!(
             table,

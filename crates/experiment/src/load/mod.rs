@@ -14,6 +14,7 @@ use crate::error::ExperimentError;
 use crate::plan::LoadOptions;
 
 pub(crate) use faults::Faults;
+pub use near::nearest;
 pub(crate) use read::{read, read_or_default};
 pub(crate) use tree::{Kind, Node, Place, Table};
 
