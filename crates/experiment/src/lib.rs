@@ -66,7 +66,7 @@ pub use count::{Count, PromptCounts};
 pub use error::{ExperimentError, Fault};
 pub use file::OnStream;
 pub use job::{Job, JobConfig, JobId, Segment};
-pub use load::LoadOptions;
+pub use load::{LoadOptions, nearest};
 pub use plan::Plan;
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{

@@ -40,6 +40,6 @@ mod write;
 pub use error::ReportError;
 pub use page::{Built, build};
 pub use paper::{PaperData, load as load_paper};
-pub use quote::{quoted, quotes};
+pub use quote::{Ask, quoted, quotes};
 pub use spec::{Experiment, check_metrics};
 pub use write::{Difference, REPORT_DIR, ReportSummary, compare, write_report};

@@ -12,6 +12,9 @@
 //! the first table if it is left out. For a Markdown file it is the heading above the table.
 //! Further parts select rows by the entries of a column, and `columns` selects columns.
 //!
+//! `<!-- query: RUN -->` requests the answer to the `sql` block above it; only programs that have SQL
+//! make it anew, others keep what is there.
+//!
 //! `<!-- verdicts: FOLDER | FOLDER -->` counts the groups of rows in which each claim of the paper
 //! holds, in a column for each folder. In front of it stands the ratio of the means over all
 //! groups, with its interval. Further parts select rows and columns as above.
@@ -27,21 +30,27 @@ use std::path::{Path, PathBuf};
 
 const END: &str = "<!-- end -->";
 
-/// A Markdown page with all its quoted tables regenerated.
+/// A function from folders of runs and SQL to the table that answers it, or to the fault.
+pub type Ask<'a> = dyn Fn(&[PathBuf], &str) -> Result<Table, String> + 'a;
+
+/// A Markdown page with all its quoted tables regenerated. Answers to SQL stay as they are without
+/// `ask`.
 ///
 /// # Errors
-/// A page or folder that cannot be read, a quotation of a missing table, a quotation without an
-/// end.
-pub fn quoted(path: &Path) -> Result<String, ReportError> {
+/// A page or folder that cannot be read, a quotation of a missing table, SQL that cannot be
+/// answered, a quotation without an end.
+pub fn quoted(path: &Path, ask: Option<&Ask<'_>>) -> Result<String, ReportError> {
     let page = std::fs::read_to_string(path).map_err(|source| ReportError::io(path, source))?;
     let base = path.parent().unwrap_or(Path::new(""));
     let mut sources = Sources::new(base);
     let mut text = String::new();
     let mut lines = page.lines().enumerate();
+    let mut sql = Sql::default();
     while let Some((index, line)) = lines.next() {
         text.push_str(line);
         text.push('\n');
         let Some(quote) = Quote::parse(line) else {
+            sql.read(line);
             continue;
         };
         let wrong = |message: String| ReportError::Quote {
@@ -49,7 +58,15 @@ pub fn quoted(path: &Path) -> Result<String, ReportError> {
             line: index + 1,
             message,
         };
-        let table = quote.table(&mut sources)?.map_err(wrong)?;
+        if ask.is_none() && matches!(quote, Quote::Answer { .. }) {
+            continue;
+        }
+        let answer = |runs: &[&str]| {
+            let runs: Vec<PathBuf> = runs.iter().map(|run| base.join(run)).collect();
+            let ask = ask.ok_or_else(|| "there is no SQL".to_owned())?;
+            ask(&runs, sql.last()?)
+        };
+        let table = quote.table(&mut sources, answer)?.map_err(wrong)?;
         text.push_str(&table_markdown(&table));
         let closed = lines.by_ref().map(|(_, line)| line);
         let mut closed = closed.take_while(|line| Quote::parse(line).is_none());
@@ -67,6 +84,32 @@ pub fn quotes(page: &str) -> bool {
     page.lines().any(|line| Quote::parse(line).is_some())
 }
 
+/// The last `sql` block of the lines read so far.
+#[derive(Default)]
+struct Sql {
+    text: Option<String>,
+    open: bool,
+}
+
+impl Sql {
+    fn read(&mut self, line: &str) {
+        if line == "```sql" {
+            self.text = Some(String::new());
+            self.open = true;
+        } else if line.starts_with("```") {
+            self.open = false;
+        } else if let Some(text) = self.text.as_mut().filter(|_| self.open) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+
+    fn last(&self) -> Result<&str, String> {
+        let none = || "there is no `sql` block above it".to_owned();
+        self.text.as_deref().ok_or_else(none)
+    }
+}
+
 /// The request in a comment.
 #[derive(Debug, PartialEq, Eq)]
 enum Quote<'a> {
@@ -76,6 +119,9 @@ enum Quote<'a> {
         name: Option<&'a str>,
         /// Columns and the entries to keep.
         filters: Vec<(&'a str, Vec<&'a str>)>,
+    },
+    Answer {
+        runs: Vec<&'a str>,
     },
     Verdicts {
         folders: Vec<&'a str>,
@@ -88,6 +134,9 @@ impl<'a> Quote<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let inner = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
         let values = |text: &'a str| text.split('|').map(str::trim).collect();
+        if let Some(runs) = inner.strip_prefix("query: ") {
+            return Some(Self::Answer { runs: values(runs) });
+        }
         if let Some(rest) = inner.strip_prefix("verdicts: ") {
             let mut parts = rest.split(';').map(str::trim);
             let folders = values(parts.next()?);
@@ -116,8 +165,13 @@ impl<'a> Quote<'a> {
     }
 
     /// The table, or the fault of the quotation.
-    fn table(&self, sources: &mut Sources) -> Result<Result<Table, String>, ReportError> {
+    fn table(
+        &self,
+        sources: &mut Sources,
+        answer: impl Fn(&[&str]) -> Result<Table, String>,
+    ) -> Result<Result<Table, String>, ReportError> {
         match self {
+            Self::Answer { runs } => Ok(answer(runs)),
             Self::Table {
                 from,
                 name,
@@ -375,12 +429,12 @@ mod tests {
             dir.path(),
             &format!("before\n{marker}\nold\n{END}\nafter\n"),
         );
-        let page = quoted(&path).unwrap();
+        let page = quoted(&path, None).unwrap();
         let table = "| task | looping |\n|:-----|--------:|\n| y    |      2% |\n";
         assert_eq!(page, format!("before\n{marker}\n{table}{END}\nafter\n"));
         // A second pass changes nothing.
         std::fs::write(&path, &page).unwrap();
-        assert_eq!(quoted(&path).unwrap(), page);
+        assert_eq!(quoted(&path, None).unwrap(), page);
         assert!(quotes(&page) && !quotes("| a |\n"));
     }
 
@@ -389,7 +443,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let marker = "<!-- quote: card.md; Its answers; columns = looping | task -->";
         let path = written(dir.path(), &format!("{marker}\n{END}\n"));
-        let page = quoted(&path).unwrap();
+        let page = quoted(&path, None).unwrap();
         assert!(page.contains("| looping | task |\n"), "{page}");
     }
 
@@ -398,7 +452,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let message = |marker: &str, end: &str| {
             let path = written(dir.path(), &format!("one\n{marker}\n{end}"));
-            quoted(&path).unwrap_err().to_string()
+            quoted(&path, None).unwrap_err().to_string()
         };
         let end = format!("{END}\n");
         for (marker, wanted) in [
@@ -425,6 +479,32 @@ mod tests {
         assert!(unclosed.contains("there is no line"), "{unclosed}");
         assert!(message("<!-- quote: no.md -->", &end).contains("no.md"));
         assert!(message("<!-- quote: folder -->", &end).contains("experiment.json"));
+    }
+
+    #[test]
+    fn sql_is_answered_where_it_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = |answer: &str| {
+            format!(
+                "```sql\nselect a\nfrom b\n```\n\n<!-- query: x | y -->\n{answer}{END}\nafter\n"
+            )
+        };
+        let path = written(dir.path(), &page("old\n"));
+        assert_eq!(quoted(&path, None).unwrap(), page("old\n"));
+        assert!(quotes(&page("")));
+        let ask = |runs: &[PathBuf], sql: &str| {
+            assert_eq!(runs, [dir.path().join("x"), dir.path().join("y")]);
+            assert_eq!(sql, "select a\nfrom b\n");
+            Ok(in_markdown("| a |\n|--:|\n| 1 |\n").remove(0))
+        };
+        let table = "|   a |\n|----:|\n|   1 |\n";
+        assert_eq!(quoted(&path, Some(&ask)).unwrap(), page(table));
+        let refuse = |_: &[PathBuf], _: &str| Err("no column `a`".to_owned());
+        let error = quoted(&path, Some(&refuse)).unwrap_err().to_string();
+        assert!(error.ends_with("page.md:6: no column `a`"), "{error}");
+        let path = written(dir.path(), &format!("<!-- query: x -->\n{END}\n"));
+        let error = quoted(&path, Some(&refuse)).unwrap_err().to_string();
+        assert!(error.contains("no `sql` block"), "{error}");
     }
 
     fn judged(group: Option<&str>, verdict: Verdict) -> Judged {

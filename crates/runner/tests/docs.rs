@@ -195,6 +195,72 @@ fn the_notebook_runs_and_has_the_numbers_of_the_page() {
     assert!(output.status.success(), "{errors}");
 }
 
+/// A value of a table, rounded as pages round it.
+fn cell(text: &str) -> String {
+    let text = text.trim();
+    text.parse::<f64>()
+        .map_or(text.to_owned(), |x| x.to_string())
+}
+
+#[test]
+fn pandas_gives_the_answers_of_sql() {
+    let libraries = python("import pandas, pyarrow");
+    if !libraries.is_some_and(|output| output.status.success()) {
+        let text = "skipped: 1 test, there is no python3 with pandas and pyarrow";
+        writeln!(std::io::stderr(), "{text}").unwrap();
+        return;
+    }
+    let page = Page::read("docs/query.md").text;
+    let (questions, pandas) = page.split_once("## The same in pandas").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for block in blocks(pandas, "sh") {
+        for words in commands(&block.text).iter().filter_map(|w| omnidraft(w)) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
+            let (out, words) = words.split_last().unwrap();
+            let command = command.args(&words[1..]).arg(folder.path().join(out));
+            let output = command.current_dir(repository()).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        }
+    }
+    let mut compared = 0;
+    let at = serde_json::to_string(folder.path()).unwrap();
+    let blocks = blocks(pandas, "python");
+    let (first, blocks) = blocks.split_first().unwrap();
+    for block in blocks {
+        assert!(block.text.lines().count() <= 5, "{}", block.text);
+        let program = format!(
+            "import os\nos.chdir({at})\n{}{}print(answer.reset_index().to_csv(index=False, sep='|'), end='')",
+            first.text, block.text
+        );
+        let output = python(&program).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let rows = |lines: &str, from: usize| -> Vec<Vec<String>> {
+            let lines = lines.lines().skip(from);
+            let cells = |line: &str| line.split('|').map(cell).collect();
+            lines.map(cells).collect()
+        };
+        let found = rows(&text, 1);
+        // The rows of one of the page's tables, without the bars around them.
+        let mut tables = questions.split("<!-- end -->").filter_map(|part| {
+            let (_, table) = part.split_once("<!-- query: ")?;
+            let lines: Vec<&str> = table
+                .lines()
+                .skip(3)
+                .map(|line| line.trim_matches('|'))
+                .collect();
+            Some(rows(&lines.join("\n"), 0))
+        });
+        assert!(
+            tables.any(|table| table == found),
+            "no answer of the page is\n{text}"
+        );
+        compared += 1;
+    }
+    assert_eq!(compared, 3);
+}
+
 #[test]
 fn paths_in_backticks_exist() {
     let mut faults = Vec::new();

@@ -29,7 +29,7 @@ const LAYERS: [&[&str]; 10] = [
 ];
 
 /// Libraries that few crates may know; the others go through those.
-const RESERVED: [(&str, &[&str]); 8] = [
+const RESERVED: [(&str, &[&str]); 9] = [
     ("axum", &["serve"]),
     ("burn", &["trainer"]),
     ("clap", &["bench", "fuzz", "runner"]),
@@ -37,6 +37,7 @@ const RESERVED: [(&str, &[&str]); 8] = [
     ("hf-hub", &["hub"]),
     ("minijinja", &["models", "report"]),
     ("parquet", &["hub", "results", "trace"]),
+    ("polars", &["runner"]),
     ("tokenizers", &["pretrain", "vocab-align"]),
 ];
 

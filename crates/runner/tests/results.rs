@@ -77,7 +77,7 @@ fn pages_quote_what_rows_give() {
     }
     let stale = pages.iter().filter(|path| {
         let page = std::fs::read_to_string(path).unwrap();
-        quoted(path).unwrap() != page
+        quoted(path, None).unwrap() != page
     });
     let stale: Vec<String> = stale.map(|path| path.display().to_string()).collect();
     assert!(

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::error::ExperimentError;
 
 pub(crate) use faults::Faults;
+pub use near::nearest;
 pub(crate) use read::{read, read_or_default};
 pub(crate) use tree::{Kind, Node, Place, Table};
 

@@ -28,7 +28,7 @@ fn names<'a>(key: &'a str, message: &'a str) -> Option<(&'a str, Vec<&'a str>)> 
 }
 
 /// The one of `known` that differs from `wanted` by the fewest letters, the first of several; none where they are many.
-fn nearest<'a>(wanted: &str, known: Vec<&'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wanted: &str, known: Vec<&'a str>) -> Option<&'a str> {
     let letters = wanted.chars().count();
     let wanted = wanted.to_lowercase();
     let slips = |other: &str| strsim::damerau_levenshtein(&wanted, &other.to_lowercase());

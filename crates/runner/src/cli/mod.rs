@@ -19,6 +19,7 @@ mod pages;
 mod plan;
 mod preflight;
 mod pretrain;
+mod query;
 mod rows;
 mod run;
 #[cfg(feature = "serve")]
@@ -85,6 +86,8 @@ enum Command {
     Publish(pages::PublishArgs),
     /// Write the rows of a run as one table that any program reads.
     Rows(rows::RowsArgs),
+    /// Ask the rows of runs in SQL.
+    Query(query::QueryArgs),
     /// Print the reference of every key of an experiment.
     #[command(hide = true)]
     Config,
@@ -173,6 +176,7 @@ impl Cli {
             Command::Quote(args) => args.execute(),
             Command::Publish(args) => args.execute(),
             Command::Rows(args) => args.execute(),
+            Command::Query(args) => args.execute(),
             Command::Dev => print(&dev()),
             Command::Config => print(&experiment::reference::markdown()),
             Command::Align(args) => args.execute(),

@@ -6,6 +6,8 @@ use anyhow::{Context, Result, bail};
 use bench::args::print;
 use clap::Args;
 
+use super::failure::told;
+
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -84,7 +86,9 @@ of a Markdown file it is the heading above one. Further parts keep rows or colum
   <!-- quote: ../results/real-table1; acceptance; arm = L_DM | L_DM+L_N-gram -->
   <!-- quote: ../models/L/README.md; Its answers; columns = task | looping tokens -->
 In how many groups of rows each claim of the paper holds:
-  <!-- verdicts: ../results/real-table1 | ../results/trace-table1 -->")]
+  <!-- verdicts: ../results/real-table1 | ../results/trace-table1 -->
+The answer to the `sql` block above, as `omnidraft query` gives it; programs without SQL keep it:
+  <!-- query: ../results/real-table1 -->")]
 pub struct QuoteArgs {
     /// Markdown pages.
     #[arg(required = true)]
@@ -97,9 +101,14 @@ pub struct QuoteArgs {
 impl QuoteArgs {
     /// Regenerates the quoted tables.
     pub fn execute(self) -> Result<()> {
+        let ask = |runs: &[PathBuf], question: &str| match crate::query::ask(runs, question) {
+            Ok(answer) => Ok(answer.table()),
+            Err(error) => Err(told(&error).replace("\nhint: ", "; ")),
+        };
+        let ask: Option<&report::Ask<'_>> = cfg!(feature = "query").then_some(&ask);
         let mut stale = Vec::new();
         for path in &self.pages {
-            let page = report::quoted(path)?;
+            let page = report::quoted(path, ask)?;
             let shown = path.display().to_string();
             if std::fs::read(path).with_context(|| shown.clone())? == page.as_bytes() {
                 continue;
