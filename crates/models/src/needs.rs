@@ -19,8 +19,8 @@ pub struct TorchNeeds {
     pub architecture: Option<String>,
     /// Method by which the weights are quantised, such as `gptq`.
     pub quantised: Option<String>,
-    /// Number of parameters; `None` if they are used as they are quantised, or if neither files of
-    /// weights nor a configuration that is known here tell it.
+    /// Number of parameters; `None` if they are quantised or if neither files of weights nor a
+    /// configuration that is known here tell it.
     pub parameters: Option<u64>,
     /// Bytes of the files of weights; `None` if there are none.
     pub file_bytes: Option<u64>,
@@ -46,10 +46,8 @@ impl TorchNeeds {
             Err(error) => return Err(error.into()),
         };
         let quantised = config["quantization_config"]["quant_method"].as_str();
-        // Transformers unpacks this one at the first forward, and keeps it so.
-        let unpacked = quantised == Some("compressed-tensors");
-        let parameters = match files.as_ref().filter(|_| !unpacked) {
-            _ if quantised.is_some() && !unpacked => None,
+        let parameters = match &files {
+            _ if quantised.is_some() => None,
             Some(files) => {
                 let sizes = files.tensors().map(|(_, tensor)| &tensor.shape);
                 let counts = sizes.map(|shape| shape.iter().map(|n| *n as u64).product::<u64>());
@@ -134,13 +132,5 @@ mod tests {
         assert_eq!(found.quantised.as_deref(), Some("awq"));
         assert_eq!(found.weights(Dtype::Bf16), None);
         assert_eq!(found.file_bytes, Some(bytes.len() as u64));
-
-        let config = r#"{"model_type": "llama", "hidden_size": 8, "intermediate_size": 16,
-            "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 10,
-            "quantization_config": {"quant_method": "compressed-tensors"}}"#;
-        std::fs::write(folder.path().join("config.json"), config).unwrap();
-        let parameters = TorchNeeds::of(folder.path()).unwrap().parameters;
-        let matrices = 4 * 8 * 8 + 3 * 8 * 16 + 2 * 10 * 8;
-        assert_eq!(parameters, Some(matrices + 3 * 8));
     }
 }
