@@ -30,7 +30,7 @@ struct Column {
 
 /// A value of a [`Column`].
 #[derive(Debug)]
-#[cfg_attr(not(feature = "query"), expect(dead_code))]
+#[cfg_attr(not(any(feature = "query", test)), expect(dead_code))]
 enum Value {
     /// A number with a fraction.
     Float(f64),
