@@ -12,8 +12,8 @@ use trace::{FORMAT, Law, Record, Source, Template, TraceFile, TraceInfo, TraceWr
 use vocab_align::{DraftId, TargetId};
 
 use super::{put, written};
+use crate::Reader;
 use crate::mutate::Shape;
-use crate::{Outcome, Reader};
 
 /// A saved n-gram cache.
 pub const CACHE: Reader = Reader {

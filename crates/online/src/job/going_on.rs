@@ -37,7 +37,6 @@ impl Job<'_> {
         let journals = writer.lengths()?;
         let manifest = writer.manifest_mut();
         let written = Checkpoint::new(manifest, spot, (done, acceptance), journals, counts);
-        std::fs::create_dir_all(written.state(out))?;
         written.write(out)?;
         // The old arms are dropped first, so that memory holds only one set.
         arms.clear();

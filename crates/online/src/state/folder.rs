@@ -167,9 +167,10 @@ impl StateFolder {
         }
         meta.texts.extend(texts.iter().cloned());
         trained(&to)?;
-        carry(&before, &to.folder, |name| {
-            name.starts_with(CACHES) || [HEADS, LEARNT].contains(&name)
-        })?;
+        carry(&before, &to.folder, |name| name.starts_with(CACHES))?;
+        for part in [HEADS, LEARNT] {
+            carry(&before.join(part), &to.folder.join(part), |_| true)?;
+        }
         meta.known.absorb(state);
         let bytes = finish(&to.folder, &meta)?;
         if bytes > limit {
@@ -246,26 +247,26 @@ impl SavedState {
 
 /// Writes the description of a generation and syncs all of it. Returns its size in bytes.
 fn finish(folder: &Path, meta: &Meta) -> Result<u64> {
-    fs::write(folder.join(META), serde_json::to_string_pretty(meta)?)?;
+    fs::write(folder.join(META), serde_json::to_vec(meta)?)?;
     sync(folder)
 }
 
-/// Hard-links the files of `from` that `to` lacks: nothing writes into a complete generation.
+/// Hard-links the files and folders of `from` that `to` lacks: nothing writes into a complete
+/// generation.
 fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
     if !from.is_dir() {
         return Ok(());
     }
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
     for path in entries(from)? {
         let name = path.file_name().unwrap_or_default();
         let target = to.join(name);
-        if !wanted(&name.to_string_lossy()) {
+        if !wanted(&name.to_string_lossy()) || target.exists() {
             continue;
         }
-        if path.is_dir() {
-            fs::create_dir_all(&target).with_context(|| target.display().to_string())?;
-            carry(&path, &target, |_| true)?;
-        } else if !target.exists() {
-            link(&path, &target)?;
+        match path.is_dir() {
+            true => carry(&path, &target, |_| true)?,
+            false => link(&path, &target)?,
         }
     }
     Ok(())

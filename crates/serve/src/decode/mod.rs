@@ -22,7 +22,7 @@ mod target_model;
 mod text;
 mod verifier;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ use spec_decode::LanguageModel;
 
 use crate::error::ApiError;
 use crate::learn::LearnerQueue;
-use crate::models::{Models, Target};
+use crate::models::Models;
 use crate::options::Options;
 use crate::request::{Event, Job};
 use crate::stats::Stats;
