@@ -183,7 +183,7 @@ mod with_sql {
             ),
             (
                 "select * from promts",
-                &["promts", "tables are prompts, rounds"],
+                &["promts", "did you mean `prompts`?"],
             ),
             (
                 "select * from weights",

@@ -209,14 +209,15 @@ fn values(name: &str, tables: &[FlatTable]) -> Values {
         });
     }
     // A number that no signed one holds makes its column text.
-    if all(|column| match column.data() {
+    let whole = all(|column| match column.data() {
         ColumnData::U32(_) => true,
         ColumnData::U64(values) => {
             let mut values = values.iter().enumerate();
             values.all(|(row, value)| column.is_null(row) || i64::try_from(*value).is_ok())
         }
         _ => false,
-    }) {
+    });
+    if whole {
         return series(name, &parts, |column, row| match column.data() {
             ColumnData::U32(values) => values.get(row).copied().map(i64::from),
             ColumnData::U64(values) => i64::try_from(*values.get(row)?).ok(),
