@@ -147,8 +147,8 @@ mod with_sql {
         let sql =
             "select run, count(*) as n, count(way) as ways from prompts group by run order by run";
         let other = "results/real-drift-pays";
-        let both = answer(&[RUN, other, sql, "--format", "csv"]);
-        let one = |run| answer(&[run, sql, "--format", "csv"]);
+        let both = answer(&[RUN, other, "--format", "csv", sql]);
+        let one = |run| answer(&["--format", "csv", run, sql]);
         let lines = |text: &str| text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(
             lines(&both),
@@ -164,6 +164,7 @@ mod with_sql {
             &["runs/none-such: no such"],
         );
         refused(&["query", "docs", count], &["docs: no cell"]);
+        refused(&["query", RUN], &["a run and SQL"]);
         refused(
             &["query", RUN, count, "--out", "no/such/f.csv"],
             &["no/such/f.csv"],

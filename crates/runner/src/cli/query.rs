@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use bench::args::print;
 use clap::{Args, ValueEnum};
 use report::render::table_markdown;
@@ -20,12 +20,10 @@ The tables are those of `omnidraft rows`: prompts (a row an answer), rounds, upd
 columns that `omnidraft rows RUN --columns` lists, and `run`, the folder's name. docs/query.md has ten
 questions with their answers. Only programs built with the feature `query` answer.")]
 pub struct QueryArgs {
-    /// Results folders of experiments; several are asked as one.
-    #[arg(required = true, value_name = "RUN")]
-    runs: Vec<PathBuf>,
-    /// One SELECT statement.
-    #[arg(required = true, value_name = "SQL")]
-    sql: String,
+    /// Results folders of experiments, of which several are asked as one, then the SQL: one SELECT.
+    // One list: two would take no option between them.
+    #[arg(required = true, value_names = ["RUN", "SQL"])]
+    runs_and_sql: Vec<PathBuf>,
     /// Form of the answer; by default that of the file's ending, or a table.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -47,7 +45,13 @@ enum Format {
 impl QueryArgs {
     /// Prints or writes the answer.
     pub fn execute(self) -> Result<()> {
-        let answer = crate::query::ask(&self.runs, &self.sql)?;
+        let (sql, runs) = match self.runs_and_sql.split_last() {
+            Some((sql, runs)) if !runs.is_empty() => (sql.to_string_lossy(), runs),
+            _ => {
+                bail!("a run and SQL are needed\nhint: omnidraft query RUN 'select * from prompts'")
+            }
+        };
+        let answer = crate::query::ask(runs, &sql)?;
         for note in &answer.notes {
             eprintln!("note: {note}");
         }
