@@ -10,6 +10,7 @@ use results::write_atomically;
 
 /// Arguments of `query`.
 #[derive(Debug, Args)]
+#[command(override_usage = "omnidraft query [OPTIONS] <RUN>... <SQL>")]
 #[command(after_help = "Examples:
   omnidraft query results/quickstart 'select arm, count(*) as answers from prompts group by arm order by arm'
   omnidraft query results/quickstart 'select * from updates' --out updates.csv
@@ -22,7 +23,7 @@ questions with their answers. Only programs built with the feature `query` answe
 pub struct QueryArgs {
     /// Results folders of experiments, of which several are asked as one, then the SQL: one SELECT.
     // One list: two would take no option between them.
-    #[arg(required = true, value_names = ["RUN", "SQL"])]
+    #[arg(required = true, value_name = "RUN")]
     runs_and_sql: Vec<PathBuf>,
     /// Form of the answer; by default that of the file's ending, or a table.
     #[arg(long, value_enum)]

@@ -47,7 +47,7 @@ pub(super) fn ask(runs: &[PathBuf], question: &str) -> Result<Answer> {
     for run in runs {
         if !run.is_dir() {
             bail!(
-                "{}: no such results folder\nhint: runs are folders of runs/, published ones of results/",
+                "{}: no such results folder\nhint: runs are folders of runs/, published ones of results/; the SQL comes last",
                 run.display()
             );
         }
