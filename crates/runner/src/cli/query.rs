@@ -1,10 +1,11 @@
 //! `omnidraft query`: questions in SQL.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use bench::args::print;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use report::render::table_markdown;
 use results::write_atomically;
 
@@ -23,8 +24,8 @@ questions with their answers. Only programs built with the feature `query` answe
 pub struct QueryArgs {
     /// Results folders of experiments, of which several are asked as one, then the SQL: one SELECT.
     // One list: two would take no option between them.
-    #[arg(required = true, value_name = "RUN")]
-    runs_and_sql: Vec<PathBuf>,
+    #[arg(required = true, value_name = "RUN", value_hint = ValueHint::DirPath)]
+    runs_and_sql: Vec<OsString>,
     /// Form of the answer; by default that of the file's ending, or a table.
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -52,7 +53,8 @@ impl QueryArgs {
                 bail!("a run and SQL are needed\nhint: omnidraft query RUN 'select * from prompts'")
             }
         };
-        let answer = crate::query::ask(runs, &sql)?;
+        let runs: Vec<PathBuf> = runs.iter().map(PathBuf::from).collect();
+        let answer = crate::query::ask(&runs, &sql)?;
         for note in &answer.notes {
             eprintln!("note: {note}");
         }
