@@ -278,7 +278,7 @@ def peer(bench, args, engine, target, drafters, prompts, place):
     command += ["--max-tokens", args.max_tokens, "-k", args.k, "--temperature", args.temperature, "--threads", args.threads]
     for name, folder in drafters:
         command += ["--drafter", f"{name}={folder}"]
-    return json.loads(bench.run(command))
+    return [json.loads(line) for line in bench.run(command).splitlines()]
 
 
 def measure(bench, args, journal):
@@ -321,6 +321,7 @@ def measure(bench, args, journal):
                     found = peer(bench, args, engine, target, drafters, prompts, place)
                 load = round(os.getloadavg()[0], 2)
                 for row in found:
+                    row.pop("each", None)
                     said = row.pop("answers", None)
                     if said is not None and args.temperature == 0:
                         row["equal_answers"] = sum(a == b for a, b in zip(said, greedy))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Answers prompts with one peer, every method it has, in a process of its own; methods.py starts it. Prints a JSON
-list with tokens, seconds and answers of each method.
+"""Answers prompts with one peer, every method it has, in a process of its own; methods.py and beside_run.py start it.
+Prints a line of JSON with tokens, seconds and answers for each method, as soon as it has them.
 """
 
 import argparse
@@ -18,12 +18,12 @@ GGUF = "model.gguf"
 def timed(prompts, answer):
     """Every prompt once, behind one that is not counted: what is set up at the first call."""
     answer(prompts[0])
-    seconds, answers = 0.0, []
+    each, answers = [], []
     for ids in prompts:
         start = time.perf_counter()
         answers.append(answer(ids))
-        seconds += time.perf_counter() - start
-    return {"tokens": sum(map(len, answers)), "seconds": seconds, "answers": answers}
+        each.append(time.perf_counter() - start)
+    return {"tokens": sum(map(len, answers)), "seconds": sum(each), "each": each, "answers": answers}
 
 
 def transformers_methods(args, prompts):
@@ -36,7 +36,8 @@ def transformers_methods(args, prompts):
 
     def load(folder):
         file = {"gguf_file": GGUF} if (folder / GGUF).is_file() else {}
-        return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, args.dtype), **file).eval()
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, args.dtype), **file)
+        return model.to(args.device).eval()
 
     def tokenizer(folder):
         return transformers.AutoTokenizer.from_pretrained(folder)
@@ -47,7 +48,7 @@ def transformers_methods(args, prompts):
 
     def answer(**more):
         def one(ids):
-            row = torch.tensor([ids])
+            row = torch.tensor([ids], device=args.device)
             mask = torch.ones_like(row)
             with torch.inference_mode():
                 out = target.generate(
@@ -61,8 +62,8 @@ def transformers_methods(args, prompts):
     yield {"method": "prompt lookup", "drafter": None} | timed(prompts, answer(prompt_lookup_num_tokens=args.k))
     for name, folder in args.drafter:
         drafter, own = load(folder), tokenizer(folder)
-        # As we draft: so many tokens a round. And as it decides by default.
-        for method, schedule in [("assisted generation", "constant"), ("assisted generation, its own lengths", None)]:
+        # As it decides by default. And as we draft: so many tokens a round.
+        for method, schedule in [("assisted generation, its own lengths", None), ("assisted generation", "constant")]:
             fresh = transformers.GenerationConfig.from_dict(drafter.generation_config.to_dict())
             if schedule:
                 fresh.num_assistant_tokens, fresh.num_assistant_tokens_schedule = args.k, schedule
@@ -127,11 +128,13 @@ def main():
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--device", default="cpu", help="of transformers' models")
     parser.add_argument("--no-lookup", action="store_true")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     prompts = json.loads(args.prompts.read_text())
-    print(json.dumps(list(ENGINES[args.engine](args, prompts))))
+    for row in ENGINES[args.engine](args, prompts):
+        print(json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":
