@@ -54,18 +54,26 @@ def arguments():
 
 
 def streamed(run):
-    """Of each task: of each arm, its rows of the stream in order."""
-    import pyarrow.parquet as parquet
-
-    found = collections.defaultdict(lambda: collections.defaultdict(list))
-    for file in sorted(run.glob("stream/*/prompts.parquet")):
-        for row in parquet.read_table(file).to_pylist():
+    """Of each task: of each arm, its rows of the stream in order. Of a cell that was stopped, the prompts that every arm has
+    answered."""
+    found = collections.defaultdict(lambda: collections.defaultdict(dict))
+    for cell in sorted(run.glob("stream/*")):
+        for row in rows_of(cell):
             if row["split"] == "train":
-                found[row["task"]][row["arm"]].append(row)
-    for arms in found.values():
-        for rows in arms.values():
-            rows.sort(key=lambda row: row["prompt_index"])
-    return found
+                found[row["task"]][row["arm"]][row["prompt_index"]] = row
+    if not found:
+        sys.exit(f"{run}: no streamed prompt\nhint: the folder of a run has stream/CELL/prompts.parquet")
+    answered = {task: sorted(set.intersection(*map(set, arms.values()))) for task, arms in found.items()}
+    return {task: {arm: [rows[i] for i in answered[task]] for arm, rows in arms.items()} for task, arms in found.items()}
+
+
+def rows_of(cell):
+    file, journal = cell / "prompts.parquet", cell / "prompts.jsonl"
+    if file.exists():
+        import pyarrow.parquet as parquet
+
+        return parquet.read_table(file).to_pylist()
+    return [json.loads(line) for line in journal.open()] if journal.exists() else []
 
 
 def asked(tokenizer, folder, task, rows):
@@ -116,23 +124,24 @@ def speeds(rows, plain, seed=0):
 
 
 def table(args):
-    rows = [json.loads(line) for line in (args.run / "transformers.jsonl").read_text().splitlines()]
+    file = args.run / "transformers.jsonl"
+    rows = [json.loads(line) for line in file.open()] if file.exists() else []
+    tasks = streamed(args.run)
     stated = json.loads((args.run / "transformers.json").read_text())
-    lines = ["# The same prompts in transformers", ""]
+    place = f"{stated['machine'].get('Model name', 'unknown processor')}, {stated['gpu']}"
+    versions = f"transformers {stated['versions']['transformers']}, torch {stated['versions']['torch']}"
+    theirs = f"Both models of transformers are on {stated['device']} in {stated['dtype']}." if rows else "No method of transformers was timed."
+    lines = ["# Streamed prompts in omnidraft and in transformers", ""]
     lines += [
-        f"`{stated['command']}`, {stated['machine'].get('Model name', 'unknown processor')}, {stated['gpu']}, transformers"
-        f" {stated['versions']['transformers']}, torch {stated['versions']['torch']}. Both models of transformers are on"
-        f" {stated['device']} in {stated['dtype']}; the target of `omnidraft` is decoded there by its worker, and its drafter"
-        " on the processor. Seconds are those of prompt, answer and learning; brackets hold 95% of resampled prompts.",
+        f"`{stated['command']}`; {place}, {versions}. {theirs}"
+        " Seconds are those of prompt, answer and learning; brackets hold 95% of resampled prompts.",
         "",
         "| task | prompts | engine | method | drafter | tokens/s | over plain omnidraft | over plain transformers | answers as plain |",
         "|:--|--:|:--|:--|:--|--:|--:|--:|--:|",
     ]
-    for task, arms in streamed(args.run).items():
+    for task, arms in tasks.items():
         theirs = [row for row in rows if row["task"] == task]
-        if not theirs:
-            continue
-        found, prompts = [], len(theirs[0]["each"])
+        found, prompts = [], len(theirs[0]["each"]) if theirs else None
         for arm, own in arms.items():
             own = own[:prompts]
             pairs = [(row["new_tokens"], row["seconds"] + row["prefill_s"] + row["learn_s"]) for row in own]
@@ -141,10 +150,11 @@ def table(args):
         for row in theirs:
             pairs = list(zip(row["tokens_each"], row["each"]))
             found.append(("transformers", row["method"], row["drafter"] or "", pairs, row["equal"]))
-        bases = [next(pairs for engine, method, _, pairs, _ in found if (engine, method) == plain) for plain in [("omnidraft", PLAIN), ("transformers", "plain")]]
+        plain = {engine: pairs for engine, method, _, pairs, _ in found if method in (PLAIN, "plain")}
+        bases = [plain[engine] if engine in plain else None for engine in ("omnidraft", "transformers")]
         for engine, method, drafter, pairs, equal in found:
-            over = [speeds(pairs, base) for base in bases]
-            cells = " | ".join(f"{ratio:.2f} ({low:.2f} to {high:.2f})" for _, ratio, low, high in over)
+            over = [speeds(pairs, base) if base else None for base in bases]
+            cells = " | ".join("{1:.2f} ({2:.2f} to {3:.2f})".format(*it) if it else "-" for it in over)
             lines.append(f"| {task} | {len(pairs)} | {engine} | {method} | {drafter} | {over[0][0]:.1f} | {cells} | {equal} |")
     text = "\n".join(lines) + "\n"
     (args.run / "transformers.md").write_text(text)
