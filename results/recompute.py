@@ -547,18 +547,21 @@ def what_learnt(name):
 
 def never_slower(name, width="32", first="8"):
     """Speed over plain decoding of the same prompts, prefill and learning in, over every `width` prompts in a row after the
-    `first` ones: the least and the mean of them. Answers that differ in length count by seconds a token. A Markdown table."""
+    `first` ones: the least and the mean of them. Of answers that differ in length, as drawn ones do, the seconds after the prompt
+    count as for an answer of plain decoding's length; those of the prompt are there once, however long the answer. A Markdown
+    table."""
     width, first = int(width), int(first)
     heads = ["target, task", "arm", "prompts", f"least of every {width}", "mean", f"the first {first}", "all", "plain answers"]
     print("| " + " | ".join(heads + ["speed of these", "learning, s"]) + " |\n|:--|:--|" + "--:|" * 8)
     stream = grouped(load(name, "stream"), "at", "arm")
-    each = lambda row: (row["seconds"] + row["prefill_s"] + row["learn_s"]) / row["new_tokens"]
+    each = lambda row, tokens: row["prefill_s"] + (row["seconds"] + row["learn_s"]) / row["new_tokens"] * tokens
     for (at, arm), own in stream.items():
         place = lambda row: (row["segment"], row["prompt_index"])
         plain = {place(row): row for row in stream[at, "autoregressive"]}
         own = sorted(own, key=place)
-        pairs = [(each(plain[place(r)]), each(r), plain[place(r)]["new_tokens"]) for r in own]
-        speed = lambda part: sum(p * n for p, _, n in part) / sum(o * n for _, o, n in part)
+        tokens = lambda row: plain[place(row)]["new_tokens"]
+        pairs = [(each(plain[place(r)], tokens(r)), each(r, tokens(r))) for r in own]
+        speed = lambda part: sum(p for p, _ in part) / sum(o for _, o in part)
         runs = [speed(pairs[i : i + width]) for i in range(first, len(pairs) - width + 1)]
         rested = [pair for pair, row in zip(pairs, own) if row.get("way") == "plain"]
         row = [f"{len(own)}", f"{min(runs):.3f}x", f"{np.mean(runs):.3f}x", f"{speed(pairs[:first]):.3f}x", f"{speed(pairs):.3f}x"]

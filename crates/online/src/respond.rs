@@ -1,12 +1,13 @@
 //! The rounds of one response, with the drafter's model or without.
 
+use adaptive_draft::Way;
 use anyhow::Result;
 use distill_loss::Recorder;
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
     CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup,
-    RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
+    Purpose, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
 use vocab_align::DraftId;
 
@@ -44,7 +45,13 @@ pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
         watched,
         between,
     } = onlookers;
-    let prefill = session.start(question.prompt, question.name)?;
+    // An answer without drafts is plain decoding's, token by token, also at temperatures above 0.
+    let verify = match watched.map(Watched::way) {
+        Some(Way::Plain) => Purpose::Plain,
+        _ => Purpose::Verify,
+    };
+    let [draft, verify] = [Purpose::Draft, verify].map(|purpose| question.name.dice(purpose));
+    let prefill = session.start_with(question.prompt, Box::new(draft), Box::new(verify))?;
     if let Some(watched) = watched {
         watched.read(prefill.draft);
     }

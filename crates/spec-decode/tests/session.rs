@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
     Acceptance, ConstantLength, DraftPolicy, Finish, Generation, LanguageModel, NoSink, Pair,
-    PlainConfig, RoundOutcome, Sampling, SessionConfig, StreamName, TeacherSink, VerifyMode,
-    argmax, decode_plain,
+    PlainConfig, Purpose, RoundOutcome, Sampling, SessionConfig, StreamName, TeacherSink,
+    VerifyMode, argmax, decode_plain,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -316,6 +316,40 @@ fn plain_sampling_follows_its_own_stream() {
     assert_ne!(run(1), run(2));
     let first = argmax(&target.row(PROMPT.target)).expect("logits");
     assert!(first < target.vocab_size());
+}
+
+/// A controller that gives drafting up relies on it: its answers are those of plain decoding at every temperature.
+#[test]
+fn a_session_without_drafts_on_the_plain_stream_is_plain_decoding() {
+    for mode in [VerifyMode::Tli, VerifyMode::Exact, VerifyMode::Paper] {
+        for (seed, temperature) in [(1, 0.0), (2, 0.7), (3, 1.0), (4, 1.5)] {
+            let pair = pair();
+            let (drafter, mut target) = text_models(seed, &pair, 0.5);
+            let settings = SessionConfig {
+                stop: stop(),
+                ..config(mode, temperature, 30)
+            };
+            let plain = PlainConfig {
+                sampling: settings.sampling,
+                max_new_tokens: settings.max_new_tokens,
+                stop: settings.stop.clone(),
+            };
+            let mut session = session((drafter, target.clone()), pair, settings);
+            let name = StreamName::new(seed, 5);
+            let dice = |purpose| Box::new(name.dice(purpose));
+            session
+                .start_with(PROMPT, dice(Purpose::Draft), dice(Purpose::Plain))
+                .expect("starts");
+            while session.finished().is_none() {
+                let policy = &mut ConstantLength(0);
+                session.round(None, policy, &mut NoSink).expect("a round");
+            }
+            let other = decode_plain(&mut target, PROMPT.target, &plain, name, &mut NoSink);
+            let other = other.expect("decodes");
+            assert_eq!(session.response(), other.tokens, "{mode:?} {temperature}");
+            assert_eq!(session.finished(), Some(other.finish));
+        }
+    }
 }
 
 /// Every n-gram of verified text counts once, an accepted one like the others. A cache that is not
