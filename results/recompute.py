@@ -547,12 +547,12 @@ def what_learnt(name):
 
 def never_slower(name, width="32", first="8"):
     """Speed over plain decoding of the same prompts, prefill and learning in, over every `width` prompts in a row after the
-    `first` ones: the least and the mean of them. Of answers that differ in length, as drawn ones do, the seconds after the prompt
+    `first` ones: the least and the mean of them, and over all of these prompts, with an interval (95%) that resamples them. Of answers that differ in length, as drawn ones do, the seconds after the prompt
     count as for an answer of plain decoding's length; those of the prompt are there once, however long the answer. A Markdown
     table."""
     width, first = int(width), int(first)
-    heads = ["target, task", "arm", "prompts", f"least of every {width}", "mean", f"the first {first}", "all", "plain answers"]
-    print("| " + " | ".join(heads + ["speed of these", "learning, s"]) + " |\n|:--|:--|" + "--:|" * 8)
+    heads = ["target, task", "arm", "prompts", f"least of every {width}", "mean", f"the first {first}", "after these", "all", "plain answers"]
+    print("| " + " | ".join(heads + ["speed of these", "learning, s"]) + " |\n|:--|:--|" + "--:|" * 9)
     stream = grouped(load(name, "stream"), "at", "arm")
     each = lambda row, tokens: row["prefill_s"] + (row["seconds"] + row["learn_s"]) / row["new_tokens"] * tokens
     for (at, arm), own in stream.items():
@@ -562,10 +562,19 @@ def never_slower(name, width="32", first="8"):
         tokens = lambda row: plain[place(row)]["new_tokens"]
         pairs = [(each(plain[place(r)], tokens(r)), each(r, tokens(r))) for r in own]
         speed = lambda part: sum(p for p, _ in part) / sum(o for _, o in part)
+
+        def spread(part):
+            if not part:
+                return "–"
+            cost, size = np.array(part), len(part)
+            drawn = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), DRAWS) @ cost
+            low, high = np.nanpercentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
+            return f"{speed(part):.3f}x ({low:.3f}–{high:.3f})"
+
         runs = [speed(pairs[i : i + width]) for i in range(first, len(pairs) - width + 1)]
         rested = [pair for pair, row in zip(pairs, own) if row.get("way") == "plain"]
-        row = [f"{len(own)}", f"{min(runs):.3f}x", f"{np.mean(runs):.3f}x", f"{speed(pairs[:first]):.3f}x", f"{speed(pairs):.3f}x"]
-        print("| " + " | ".join([at, arm, *row, str(len(rested)), f"{speed(rested):.3f}x" if rested else "–", f"{sum(r['learn_s'] for r in own):.1f}"]) + " |")
+        row = [f"{len(own)}", f"{min(runs):.3f}x", f"{np.mean(runs):.3f}x", f"{speed(pairs[:first]):.3f}x", spread(pairs[first:]), f"{speed(pairs):.3f}x"]
+        print("| " + " | ".join([at, arm, *row, str(len(rested)), spread(rested), f"{sum(r['learn_s'] for r in own):.1f}"]) + " |")
 
 
 def break_even(name, arm, other):
