@@ -643,6 +643,12 @@ def logs_page(stated, rows):
     ]
 
 
+def told(row):
+    """The name of an export, and what the command said of it, in a line."""
+    said = [" ".join(line.split()) for line in row["said"].splitlines() if line.strip()]
+    return row["name"], "; ".join([said[0].removeprefix(f"{row['name']}: "), *said[1:]])
+
+
 def round_trip_page(stated, rows):
     options = stated["options"]
     learnt = of_kind(rows, "learnt")
@@ -659,13 +665,15 @@ def round_trip_page(stated, rows):
         f"`omnidraft learn` goes {options['passes']} time{'s' if options['passes'] > 1 else ''} through {learnt[-1]['answers'] // options['passes']}"
         f" recorded answers to {options['task']}, then `omnidraft export` writes the drafter for transformers and for llama.cpp.\n",
         table(["answers learnt from", "loss", "acceptance, held out", "tokens a round", "over before"], body),
-        *(f"- {said}\n" for row in of_kind(rows, "export") for said in [" ".join(row["said"].split())]),
+        *(f"- `{name}`: {said}\n" for row in of_kind(rows, "export") for name, said in [told(row)]),
         f"\nThe held-out prompts, greedy, {options['k']} draft tokens a round, at most {options['max_tokens']} tokens an answer. In transformers:"
         " universal assisted generation, all in f32. Here: `serve` with learning off in its mode `exact`, the target in"
         f" {options['weights']}; *exported* has the weights of the export and no n-grams but those of the vocabularies, *state* is what `serve` goes on with.\n",
         drafting_table(["program", "drafter"], grouped(of_kind(rows, "assisted"), "engine", "drafter")),
         "The drafter as a model of its own, greedy: what other programs say beside what this one says, token by token. *Lead* is that"
-        " of the other program's token over its next best where they part. llama.cpp's tokenizer is given the prompt's text.\n",
+        " of the other program's token over its next best where they part. llama.cpp's tokenizer is given the prompt's text. With"
+        " quantised weights (*as downloaded*, *Q8_0*) llama.cpp rounds what it multiplies them with to eight bits, too; here they"
+        " are unpacked and multiplied in f32. There answers may part.\n",
         table(["model", "program", "prompts", "same prompt tokens", "same answers", "tokens before they part", "lead there"], spoken_body),
     ]
 
