@@ -18,6 +18,8 @@ use crate::models::{Encoded, Models};
 const FLOOR: f64 = -100.0;
 /// Rounding by which a log-probability may be above 0.
 const ROUNDING: f64 = 1e-3;
+/// Largest sum of the probabilities of a position: as much above 1 as servers round.
+const MOST_MASS: f64 = 1.01;
 /// Keys of a line that hold a user's message, in the order in which they are looked for.
 const QUESTIONS: [&str; 4] = ["prompt", "question", "instruction", "input"];
 /// Keys of a line that hold an answer as text.
@@ -72,6 +74,9 @@ pub struct Log {
     pub with_log_probs: usize,
     /// Answers whose log-probabilities name tokens that the target does not have: their text alone counts.
     pub other_tokens: usize,
+    /// Answers with log-probabilities for every token, some of whose alternatives the target does not have:
+    /// the mass of these counts as that of tokens that are not named.
+    pub other_alternatives: usize,
     /// Answers without text: calls of tools, refusals.
     pub without_text: usize,
 }
@@ -104,7 +109,8 @@ impl Log {
             if line.trim().is_empty() {
                 continue;
             }
-            log.read_line(&line, models)
+            // Editors of Windows put a mark of the encoding before the first line.
+            log.read_line(line.trim_start_matches('\u{feff}'), models)
                 .map_err(|what| LogError::Line {
                     path: path.to_owned(),
                     line: index + 1,
@@ -128,7 +134,13 @@ impl Log {
         let temperature = request
             .get("temperature")
             .or_else(|| top.get("temperature"));
-        let sampled = temperature.and_then(Value::as_f64).is_none_or(|t| t > 0.0);
+        let sampled = match temperature.filter(|value| !value.is_null()) {
+            Some(value) => match value.as_f64().filter(|t| *t >= 0.0) {
+                Some(number) => number > 0.0,
+                None => return Err(format!("temperature: {value} is no number from 0 on")),
+            },
+            None => true,
+        };
         let line = Line {
             request,
             reply,
@@ -161,8 +173,9 @@ impl Log {
         };
         let vocabulary = line.vocabulary();
         let given = choice.get("logprobs").filter(|given| !given.is_null());
+        let mut unknown = 0;
         let found = given
-            .map(|given| positions(given, vocabulary))
+            .map(|given| positions(given, vocabulary, &mut unknown))
             .transpose()?;
         let (mut tokens, mut rows) = match found {
             Some(Some(positions)) => positions.into_iter().unzip(),
@@ -177,6 +190,7 @@ impl Log {
         }
         line.end(choice, &mut tokens, &mut rows);
         self.with_log_probs += usize::from(!rows.is_empty());
+        self.other_alternatives += usize::from(!rows.is_empty() && unknown > 0);
         self.answers.push(RecordedAnswer {
             prompt,
             tokens,
@@ -433,18 +447,19 @@ fn ids_of(value: &Value) -> Option<Vec<u32>> {
 /// A token of an answer, and what is known of the distribution it is from.
 type Position = (TargetId, KnownRow);
 
-/// The positions of an answer by its log-probabilities; `None` where they name tokens that the target
-/// does not have.
+/// The positions of an answer by its log-probabilities; `None` where it has tokens that the target does
+/// not have. Adds to `unknown` the alternatives that the target does not have.
 fn positions(
     given: &Value,
     vocabulary: &Vocabulary<TargetId>,
+    unknown: &mut usize,
 ) -> Result<Option<Vec<Position>>, String> {
     let found = match given.get("content").and_then(Value::as_array) {
         Some(content) => content
             .iter()
-            .map(|entry| chat_position(entry, vocabulary))
+            .map(|entry| chat_position(entry, vocabulary, unknown))
             .collect(),
-        None => completion_positions(given, vocabulary),
+        None => completion_positions(given, vocabulary, unknown),
     };
     match found {
         Ok(positions) => Ok(Some(positions)),
@@ -460,17 +475,22 @@ enum Unread {
 }
 
 /// An entry of `logprobs.content` of the chat endpoint.
-fn chat_position(entry: &Value, vocabulary: &Vocabulary<TargetId>) -> Result<Position, Unread> {
+fn chat_position(
+    entry: &Value,
+    vocabulary: &Vocabulary<TargetId>,
+    unknown: &mut usize,
+) -> Result<Position, Unread> {
     let token = chat_token(entry, vocabulary).ok_or(Unread::OtherToken)?;
     let own = log_prob(entry.get("logprob"))?;
     let mut row = Row::of(token, own);
     let top = entry.get("top_logprobs").and_then(Value::as_array);
     for other in top.into_iter().flatten() {
-        if let Some(token) = chat_token(other, vocabulary) {
-            row.add(token, log_prob(other.get("logprob"))?);
+        match chat_token(other, vocabulary) {
+            Some(token) => row.add(token, log_prob(other.get("logprob"))?),
+            None => *unknown += 1,
         }
     }
-    Ok((token, row.known()))
+    Ok((token, row.known()?))
 }
 
 fn chat_token(entry: &Value, vocabulary: &Vocabulary<TargetId>) -> Option<TargetId> {
@@ -492,6 +512,7 @@ fn chat_token(entry: &Value, vocabulary: &Vocabulary<TargetId>) -> Option<Target
 fn completion_positions(
     given: &Value,
     vocabulary: &Vocabulary<TargetId>,
+    unknown: &mut usize,
 ) -> Result<Vec<Position>, Unread> {
     let list = |key: &str| given.get(key).and_then(Value::as_array);
     let fault = |what: &str| Unread::Fault(format!("logprobs: {what}"));
@@ -507,11 +528,12 @@ fn completion_positions(
         let mut row = Row::of(token, log_prob(Some(own))?);
         let others = top.and_then(|top| top.get(i)?.as_object());
         for (name, value) in others.into_iter().flatten() {
-            if let Some(token) = find(name) {
-                row.add(token, log_prob(Some(value))?);
+            match find(name) {
+                Some(token) => row.add(token, log_prob(Some(value))?),
+                None => *unknown += 1,
             }
         }
-        Ok((token, row.known()))
+        Ok((token, row.known()?))
     };
     tokens.iter().zip(own).enumerate().map(position).collect()
 }
@@ -561,10 +583,17 @@ impl Row {
         }
     }
 
-    fn known(self) -> KnownRow {
-        KnownRow {
+    fn known(self) -> Result<KnownRow, Unread> {
+        if self.mass > MOST_MASS {
+            let what = format!(
+                "logprobs: probabilities of a position add up to {:.2}",
+                self.mass
+            );
+            return Err(Unread::Fault(what));
+        }
+        Ok(KnownRow {
             tokens: self.tokens,
             rest: (1.0 - self.mass).clamp(0.0, 1.0),
-        }
+        })
     }
 }

@@ -16,6 +16,10 @@ use streams::StreamRng;
 
 /// Points at which the held-out answers are gone through, beside the one before anything is learnt.
 const POINTS: usize = 4;
+/// Longest draft, as in experiments (`decode.k`).
+const LONGEST_DRAFT: usize = 64;
+/// Largest number of threads: beyond any machine's cores, below what a system refuses.
+const MOST_THREADS: usize = 1024;
 
 /// Arguments of `learn`.
 #[derive(Debug, Args)]
@@ -108,9 +112,6 @@ impl LearnArgs {
         self.check()?;
         let mut learner = RecordedLearner::open(self.options()?)?;
         let answers = self.answers(&learner)?;
-        for note in &answers.notes {
-            eprintln!("{note}");
-        }
         let points = self.learn(&mut learner, &answers, progress)?;
         let bytes = learner.save()?;
         let mut text = table(&points);
@@ -120,38 +121,59 @@ impl LearnArgs {
             self.state.display(),
             indicatif::HumanBytes(bytes)
         );
-        if let Some(page) = &self.page {
-            self.write_page(page, &answers, &points)?;
+        print(&text)?;
+        match &self.page {
+            Some(page) => self.write_page(page, &answers, &points),
+            None => Ok(()),
         }
-        print(&text)
     }
 
     fn check(&self) -> Result<()> {
         if !(0.0..1.0).contains(&self.held_out) {
             bail!("--held-out {}: must be from 0 and below 1", self.held_out);
         }
-        for (name, value) in [
-            ("--passes", self.passes),
-            ("--learn-every", self.learn_every),
-            ("--k", self.k),
-            ("--limit", self.limit.unwrap_or(1)),
+        for (name, value, most) in [
+            ("--passes", self.passes, usize::MAX),
+            ("--learn-every", self.learn_every, usize::MAX),
+            ("--k", self.k, LONGEST_DRAFT),
+            ("--limit", self.limit.unwrap_or(1), usize::MAX),
+            ("--threads", self.threads, MOST_THREADS),
         ] {
             if value == 0 {
                 bail!("{name} 0: must be at least 1");
             }
+            if value > most {
+                bail!("{name} {value}: must be at most {most}");
+            }
         }
+        // Adam moves every weight by about so much: a larger rate leaves nothing of the drafter.
         if let Some(rate) = self
             .learning_rate
-            .filter(|rate| !rate.is_finite() || *rate < 0.0)
+            .filter(|rate| !(0.0..=1.0).contains(rate))
         {
-            bail!("--learning-rate {rate}: must be 0 or more");
+            bail!(
+                "--learning-rate {rate}: must be from 0 to 1\nhint: leave it out, or try a tenth of 0.002"
+            );
         }
-        match &self.page {
-            Some(page) if page.exists() => bail!(
+        let Some(page) = &self.page else {
+            return Ok(());
+        };
+        if page.exists() {
+            bail!(
                 "{}: is there already\nhint: name another file with --page, or remove this one",
                 page.display()
+            );
+        }
+        let folder = page
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        match folder.filter(|folder| !folder.is_dir()) {
+            Some(folder) => bail!(
+                "{}: there is no folder {}\nhint: make it, or name another file with --page",
+                page.display(),
+                folder.display()
             ),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -193,7 +215,7 @@ impl LearnArgs {
         let mut notes = Vec::new();
         let mut all = self.read(&self.from, learner, &mut notes)?;
         if all.is_empty() {
-            bail!("there is no answer to learn from");
+            bail!("there is no answer to learn from\n  {}", notes.join("\n  "));
         }
         StreamRng::new(self.seed, "learn").shuffle(&mut all);
         all.truncate(self.limit.unwrap_or(usize::MAX));
@@ -201,8 +223,15 @@ impl LearnArgs {
             let share = (self.held_out * all.len() as f64).ceil() as usize;
             all.split_off(all.len() - share.min(all.len() - 1))
         } else {
-            self.read(&self.held_out_from, learner, &mut notes)?
+            let held_out = self.read(&self.held_out_from, learner, &mut notes)?;
+            if held_out.is_empty() {
+                bail!("there is no held-out answer\n  {}", notes.join("\n  "));
+            }
+            held_out
         };
+        for note in &notes {
+            eprintln!("{note}");
+        }
         Ok(Answers {
             learnt: all,
             held_out,
@@ -252,7 +281,7 @@ impl LearnArgs {
                 bar.inc(1);
                 let done = pass * answers.learnt.len() + i + 1;
                 if done == steps {
-                    learner.flush()?;
+                    losses.extend(learner.flush()?);
                 }
                 if done == steps || done.is_multiple_of(stride) {
                     found.push(point(learner, answers, (done, &losses), &bar)?);
@@ -304,6 +333,13 @@ fn note(path: &Path, log: &Log) -> String {
             text,
             "; the log-probabilities of {} name tokens that the target does not have, so that their text alone counts",
             log.other_tokens
+        );
+    }
+    if log.other_alternatives > 0 {
+        let _ = write!(
+            text,
+            "; in {} some alternatives are tokens that the target does not have, and count with the rest",
+            log.other_alternatives
         );
     }
     if log.without_text > 0 {

@@ -110,6 +110,11 @@ impl QuoteArgs {
         for path in &self.pages {
             let page = report::quoted(path, ask)?;
             let shown = path.display().to_string();
+            if ask.is_none() && page.contains("<!-- query:") {
+                eprintln!(
+                    "{shown}: answers in SQL are left as they are, for this program is built without the feature `query`"
+                );
+            }
             if std::fs::read(path).with_context(|| shown.clone())? == page.as_bytes() {
                 continue;
             }

@@ -126,6 +126,7 @@ fn logs_of_both_endpoints_are_read_with_their_probabilities() {
                 "top_logprobs": [
                     {"token": "5", "bytes": [53], "logprob": -0.1},
                     {"token": "6", "bytes": [54], "logprob": -3.0},
+                    {"token": "token_id:99999", "logprob": -4.0},
                 ],
             }]},
         }]},
@@ -152,6 +153,7 @@ fn logs_of_both_endpoints_are_read_with_their_probabilities() {
     command.assert().success().stderr(
         contains("4 answers, 2 with log-probabilities, 3 drawn")
             .and(contains("of 1 name tokens that the target does not have"))
+            .and(contains("in 1 some alternatives are tokens"))
             .and(contains("1 without text")),
     );
 }
@@ -195,6 +197,18 @@ fn bad_logs_are_named_by_their_line() {
             r#"{"prompt": "a", "choices": [{"text": "b", "logprobs": {"tokens": ["b"], "token_logprobs": [0.5]}}]}"#,
             "0.5 is no log-probability",
         ),
+        (
+            r#"{"prompt": "a", "choices": [{"text": "b", "logprobs": {"tokens": ["b"], "token_logprobs": [-0.1], "top_logprobs": [{"b": -0.1, "c": -0.1}]}}]}"#,
+            "add up to 1.81",
+        ),
+        (
+            r#"{"prompt": "a", "answer": "b", "temperature": "hot"}"#,
+            "temperature: \"hot\" is no number",
+        ),
+        (
+            r#"{"prompt": "a", "answer": "b", "temperature": -1}"#,
+            "temperature: -1 is no number",
+        ),
     ] {
         fs::write(&log, format!("{good}\n\n{line}\n")).unwrap();
         refused(&mut learn(&log, &state), &["log.jsonl:3:", what]);
@@ -204,12 +218,36 @@ fn bad_logs_are_named_by_their_line() {
         &["none.jsonl"],
     );
     fs::write(&log, "\n").unwrap();
-    refused(&mut learn(&log, &state), &["no answer to learn from"]);
+    refused(
+        &mut learn(&log, &state),
+        &["no answer to learn from", "log.jsonl: 0 answers"],
+    );
+    let held_out = folder.path().join("held-out.jsonl");
+    fs::write(&held_out, "").unwrap();
+    // As editors of Windows write it.
+    fs::write(&log, format!("\u{feff}{good}\n")).unwrap();
+    refused(
+        learn(&log, &state).arg("--held-out-from").arg(&held_out),
+        &["no held-out answer", "held-out.jsonl: 0 answers"],
+    );
     write(&log, &texts(2));
     refused(
         learn(&log, &state).args(["--held-out", "1"]),
         &["--held-out 1"],
     );
-    refused(learn(&log, &state).args(["--passes", "0"]), &["--passes 0"]);
+    for (option, value, bound) in [
+        ("--passes", "0", "at least 1"),
+        ("--threads", "0", "at least 1"),
+        ("--threads", "99999", "at most 1024"),
+        ("--k", "65", "at most 64"),
+        ("--learning-rate", "1e9", "from 0 to 1"),
+    ] {
+        let must = format!("must be {bound}");
+        refused(learn(&log, &state).args([option, value]), &[option, &must]);
+    }
+    refused(
+        learn(&log, &state).args(["--page", "no/such/folder/page.md"]),
+        &["there is no folder no/such/folder"],
+    );
     refused(learn(&log, &state).args(["--learn-blocks", "99"]), &["99"]);
 }

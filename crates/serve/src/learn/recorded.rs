@@ -275,15 +275,15 @@ impl RecordedLearner {
         replay(&mut self.session, answer, &mut self.cache, how, &mut NoSink)
     }
 
-    /// Learns from the answers that still wait for others.
+    /// Learns from the answers that still wait for others; the loss of this update.
     ///
     /// # Errors
     /// As [`learn`](Self::learn).
-    pub fn flush(&mut self) -> Result<()> {
-        if !self.waiting.is_empty() {
-            self.update()?;
+    pub fn flush(&mut self) -> Result<Option<f64>> {
+        match self.waiting.is_empty() {
+            true => Ok(None),
+            false => self.update(),
         }
-        Ok(())
     }
 
     /// Writes the state; its size in bytes.
