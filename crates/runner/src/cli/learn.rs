@@ -152,7 +152,7 @@ impl LearnArgs {
             .filter(|rate| !(0.0..=1.0).contains(rate))
         {
             bail!(
-                "--learning-rate {rate}: must be from 0 to 1\nhint: leave it out, or try a tenth of 0.002"
+                "--learning-rate {rate}: must be from 0 to 1\nhint: left out, it is one that suits the drafter"
             );
         }
         let Some(page) = &self.page else {
