@@ -547,34 +547,48 @@ def what_learnt(name):
 
 def never_slower(name, width="32", first="8"):
     """Speed over plain decoding of the same prompts, prefill and learning in, over every `width` prompts in a row after the
-    `first` ones: the least and the mean of them, and over all of these prompts, with an interval (95%) that resamples them. Of answers that differ in length, as drawn ones do, the seconds after the prompt
-    count as for an answer of plain decoding's length; those of the prompt are there once, however long the answer. A Markdown
-    table."""
+    `first` ones, at the same places in all seeds' streams: the least and the mean of them; the least in the stream of one
+    seed; and over all of these prompts, with an interval (95%) that resamples seeds and prompts. Of answers that differ in
+    length, as drawn ones do, the seconds after the prompt count as for an answer of plain decoding's length; those of the
+    prompt are there once, however long the answer. A Markdown table."""
     width, first = int(width), int(first)
-    heads = ["target, task", "arm", "prompts", f"least of every {width}", "mean", f"the first {first}", "after these", "all", "plain answers"]
-    print("| " + " | ".join(heads + ["speed of these", "learning, s"]) + " |\n|:--|:--|" + "--:|" * 9)
+    heads = ["target, task", "arm", "seeds", "prompts", f"least of every {width}", "mean", "least in one seed", f"the first {first}"]
+    heads += ["after these", "all", "plain answers", "speed of these", "learning, s"]
+    print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * (len(heads) - 2))
     stream = grouped(load(name, "stream"), "at", "arm")
     each = lambda row, tokens: row["prefill_s"] + (row["seconds"] + row["learn_s"]) / row["new_tokens"] * tokens
-    for (at, arm), own in stream.items():
-        place = lambda row: (row["segment"], row["prompt_index"])
+    place = lambda row: (row["seed"], row["segment"], row["prompt_index"])
+    rng = np.random.default_rng(0)
+    speed = lambda cost: cost[:, 0].sum() / cost[:, 1].sum()
+
+    def spread(costs):
+        costs = [cost for cost in costs if len(cost)]
+        if not costs:
+            return "–"
+
+        def draw():
+            seeds = [costs[i] for i in rng.integers(len(costs), size=len(costs))]
+            return speed(np.concatenate([cost[rng.integers(len(cost), size=len(cost))] for cost in seeds]))
+
+        low, high = np.percentile([draw() for _ in range(DRAWS)], [2.5, 97.5])
+        return f"{speed(np.concatenate(costs)):.3f}x ({low:.3f}–{high:.3f})"
+
+    for (at, arm), rows in stream.items():
         plain = {place(row): row for row in stream[at, "autoregressive"]}
-        own = sorted(own, key=place)
-        tokens = lambda row: plain[place(row)]["new_tokens"]
-        pairs = [(each(plain[place(r)], tokens(r)), each(r, tokens(r))) for r in own]
-        speed = lambda part: sum(p for p, _ in part) / sum(o for _, o in part)
+        seeds = [sorted(own, key=place) for own in grouped(rows, "seed").values()]
 
-        def spread(part):
-            if not part:
-                return "–"
-            cost, size = np.array(part), len(part)
-            drawn = np.random.default_rng(0).multinomial(size, np.full(size, 1 / size), DRAWS) @ cost
-            low, high = np.nanpercentile(drawn[:, 0] / drawn[:, 1], [2.5, 97.5])
-            return f"{speed(part):.3f}x ({low:.3f}–{high:.3f})"
+        def costs(own):
+            of = [(plain[place(row)], row) for row in own]
+            return np.array([(each(p, p["new_tokens"]), each(row, p["new_tokens"])) for p, row in of]).reshape(-1, 2)
 
-        runs = [speed(pairs[i : i + width]) for i in range(first, len(pairs) - width + 1)]
-        rested = [pair for pair, row in zip(pairs, own) if row.get("way") == "plain"]
-        row = [f"{len(own)}", f"{min(runs):.3f}x", f"{np.mean(runs):.3f}x", f"{speed(pairs[:first]):.3f}x", spread(pairs[first:]), f"{speed(pairs):.3f}x"]
-        print("| " + " | ".join([at, arm, *row, str(len(rested)), spread(rested), f"{sum(r['learn_s'] for r in own):.1f}"]) + " |")
+        streams = [costs(own) for own in seeds]
+        runs = lambda cost: [speed(cost[i : i + width]) for i in range(first, len(cost) - width + 1)]
+        together, alone = runs(sum(streams)), [min(runs(cost)) for cost in streams]
+        rested = [costs([row for row in own if row.get("way") == "plain"]) for own in seeds]
+        row = [len(seeds), len(rows), f"{min(together):.3f}x", f"{np.mean(together):.3f}x", f"{min(alone):.3f}x"]
+        row += [f"{speed(np.concatenate([cost[:first] for cost in streams])):.3f}x", spread([cost[first:] for cost in streams])]
+        row += [f"{speed(np.concatenate(streams)):.3f}x", sum(map(len, rested)), spread(rested)]
+        print("| " + " | ".join([at, arm, *map(str, row), f"{sum(r['learn_s'] for r in rows):.1f}"]) + " |")
 
 
 def break_even(name, arm, other):

@@ -134,30 +134,6 @@ pub enum HeadError {
     },
 }
 
-/// Error of reading or writing chains.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChainError {
-    /// Error of the file system.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
-    /// A line is not one of a chain.
-    #[error("{path}:{line}: {fault}")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Description of the fault.
-        fault: String,
-    },
-}
-
 fn at_least_one(longest: usize) -> Result<(), PolicyError> {
     if longest > 0 {
         return Ok(());

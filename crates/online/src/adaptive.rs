@@ -1,8 +1,7 @@
 //! An arm's knowledge of draft lengths: its acceptance head, its chains, and the plans made from
 //! them.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,15 +13,8 @@ use anyhow::{Context, Result, bail};
 use spec_decode::{DraftPolicy, RoundOutcome};
 
 use super::relabel::{Drafts, JudgedDraft};
-use super::state;
+use super::state::{ArmState, Generation, SavedState};
 use experiment::{ArmConfig, DecodeConfig, HeadLabels, HeadTraining, PolicyName, Scope};
-
-/// Folder of the heads in an arm's state, with one subfolder each.
-const HEADS: &str = "heads";
-/// File of a head with its training state.
-const HEAD: &str = "head.safetensors";
-/// File of the statistics of throughput rules.
-const CHAINS: &str = "chains.txt";
 
 /// Numbers of one training step of a head.
 #[derive(Clone, Copy, Debug)]
@@ -235,74 +227,64 @@ impl Adaptive {
         }
     }
 
-    /// Writes the chains, if a policy reads any, and the heads' training state, if the stream
-    /// trains any.
-    pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        let active = std::iter::once((&self.name, &self.known));
-        for (name, known) in active.chain(&self.others) {
-            let trainer = known.trainer.as_ref().filter(|_| self.training.is_online());
-            if known.chains.is_empty() && trainer.is_none() {
-                continue;
-            }
-            let folder = folder.join(HEADS).join(state::file_name(name));
-            state::write_name(&folder, name)?;
-            if !known.chains.is_empty() {
-                Chain::save(&known.chains, &folder.join(CHAINS))?;
-            }
-            if let Some(trainer) = trainer {
-                trainer.save(&folder.join(HEAD))?;
+    fn all(&self) -> impl Iterator<Item = (&String, &Knowledge)> {
+        std::iter::once((&self.name, &self.known)).chain(&self.others)
+    }
+
+    /// The chains in use, by name.
+    pub(super) fn chains(&self) -> BTreeMap<String, Vec<Chain>> {
+        let used = self.all().filter(|(_, known)| !known.chains.is_empty());
+        let chains = |(name, known): (&String, &Knowledge)| (name.clone(), known.chains.clone());
+        used.map(chains).collect()
+    }
+
+    /// Writes the heads, if the stream trains any.
+    pub(super) fn save_heads(&self, to: &Generation<'_>) -> Result<()> {
+        for (name, known) in self.all().filter(|_| self.training.is_online()) {
+            if let Some(trainer) = &known.trainer {
+                to.head(name, trainer)?;
             }
         }
         Ok(())
     }
 
-    /// Loads the files that [`save`](Self::save) wrote; to be called before the first
-    /// [`turn_to`](Self::turn_to). Chains of scores that were not in use then start anew.
-    pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
-        let saved = state::named_folders(&folder.join(HEADS))?;
-        if saved.is_empty() && self.training.is_online() {
-            bail!("{}: no acceptance head was saved here", folder.display());
+    /// Continues from a state; to be called before the first [`turn_to`](Self::turn_to). Chains of
+    /// scores that were not in use then start anew.
+    pub(super) fn load(&mut self, saved: &SavedState, known: &ArmState) -> Result<()> {
+        let heads = match self.training.is_online() {
+            true => saved.heads()?,
+            false => Vec::new(),
+        };
+        if heads.is_empty() && self.training.is_online() {
+            bail!("no acceptance head was saved");
         }
-        for (name, folder) in saved {
-            let known = self.load_one(&folder)?;
-            if name == self.name {
-                self.known = known;
-            } else {
-                self.others.insert(name, known);
-            }
-        }
-        self.plans.clear();
-        Ok(())
-    }
-
-    fn load_one(&self, folder: &Path) -> Result<Knowledge> {
-        let mut known = self.fresh.clone();
-        if !known.chains.is_empty() {
-            let path = folder.join(CHAINS);
-            let saved = match path.is_file() {
-                true => Chain::load(&path)?,
-                false => Vec::new(),
-            };
-            for chain in &mut known.chains {
-                match saved.iter().find(|saved| saved.score() == chain.score()) {
+        let names: BTreeSet<&String> = heads.iter().chain(known.chains.keys()).collect();
+        for name in names {
+            let mut own = self.fresh.clone();
+            let chains = known.chains.get(name).map_or(&[][..], Vec::as_slice);
+            for chain in &mut own.chains {
+                match chains.iter().find(|saved| saved.score() == chain.score()) {
                     Some(saved) => *chain = saved.clone(),
                     None => tracing::warn!(
-                        state = %folder.display(),
+                        head = name,
                         "no drafts were recorded for the throughput rule by {:?}: it starts without knowledge",
                         chain.score()
                     ),
                 }
             }
-        }
-        if let Some(trainer) = known.trainer.as_mut().filter(|_| self.training.is_online()) {
-            let features = trainer.head().features();
-            let saved = HeadTrainer::load(&folder.join(HEAD), self.settings, self.seed)?;
-            if saved.head().features() != features {
-                bail!("the saved head belongs to another drafter");
+            if let Some(trainer) = own.trainer.as_mut().filter(|_| self.training.is_online()) {
+                let features = trainer.head().features();
+                let saved = saved.head(name, features, self.settings, self.seed)?;
+                *trainer = saved.with_context(|| format!("no acceptance head of `{name}`"))?;
             }
-            *trainer = saved;
+            if *name == self.name {
+                self.known = own;
+            } else {
+                self.others.insert(name.clone(), own);
+            }
         }
-        Ok(known)
+        self.plans.clear();
+        Ok(())
     }
 
     /// Number of prompts streamed so far.

@@ -1,11 +1,11 @@
-//! The state of an arm: its drafter, caches and learner.
+//! An arm that drafts: its drafter, what it knows, and its learner.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adaptive_draft::Way;
+use adaptive_draft::{CopyRecord, Way};
 use anyhow::{Context, Result};
 use distill_loss::{Example, Recorder, Response};
 use lm::EngineSettings;
@@ -21,19 +21,16 @@ use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control, Controlled, Watched};
 use super::drafter_training::Update;
 use super::learner::{Learner, Learnt};
-use super::lookups::Lookups;
+use super::lookups::with_copies;
 use super::parts::Parts;
 use super::relabel::{JudgedDraft, Rules};
 use super::respond::{Onlookers, generate, look_up};
 use super::specials::Specials;
-use super::state;
+use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
 use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
 use models::{Engine, ModelFolder, Packed};
 use streams::Split;
-
-/// Folder of weights or adapters in an arm's folder.
-pub(super) const LEARNT: &str = "drafter";
 
 /// A prompt with its target and settings.
 pub struct Question<'a> {
@@ -61,7 +58,7 @@ impl Question<'_> {
 pub struct Answered {
     /// Its tokens and rounds.
     pub generation: Generation,
-    /// The part of a streamed answer that is still to be [learnt](ArmState::learn) from.
+    /// The part of a streamed answer that is still to be [learnt](DraftingArm::learn) from.
     pub example: Option<Example>,
     /// Updates from parts of the answer, made while it was decoded.
     pub updates: Vec<Update>,
@@ -129,8 +126,8 @@ enum Drafter {
     Lookup(BTreeMap<u64, Pair>),
 }
 
-/// State that a drafting arm carries from prompt to prompt: drafter, n-grams, learner, head.
-pub struct ArmState {
+/// An arm with a drafter, what it knows ([`ArmState`]), and what trains drafter and head.
+pub struct DraftingArm {
     config: ArmConfig,
     /// Engine settings of the drafter.
     settings: EngineSettings,
@@ -138,13 +135,14 @@ pub struct ArmState {
     /// Maximum number of tokens that the drafter reads.
     positions: usize,
     padded: Option<PaddedDrafter>,
-    /// N-gram caches by fingerprint of the target's vocabulary: targets of one family share them.
-    caches: BTreeMap<u64, NgramCache>,
+    /// Its knowledge. The chains in use are those of `adaptive`, the controller that of `control`.
+    known: ArmState,
+    /// Name of the target in use.
+    target: String,
     learner: Option<Learner>,
     /// Packed weights of adapters that are not in use, by name.
     resident: BTreeMap<String, Packed>,
     adaptive: Adaptive,
-    lookups: Lookups,
     control: Option<Control>,
     /// True if the head's drafts are read again when it is trained.
     relabels: bool,
@@ -165,7 +163,7 @@ pub(super) struct ArmCounts {
     specials: Specials,
 }
 
-impl ArmState {
+impl DraftingArm {
     /// The initial state of `arm`, which `guests` use for held-out prompts as well. `padded` is the
     /// drafter for prompts whose costs include padding, if the job pads it. The job's seed
     /// determines replay and the training of the head.
@@ -219,13 +217,13 @@ impl ArmState {
                 engine: None,
                 in_use: None,
             }),
-            caches: BTreeMap::new(),
+            known: ArmState::default(),
+            target: String::new(),
             resident: BTreeMap::new(),
             learner,
             relabels: adaptive.relabels(),
             adaptive,
             last_pair: None,
-            lookups: Lookups::default(),
             config: arm.clone(),
             specials: Specials::default(),
         })
@@ -246,12 +244,12 @@ impl ArmState {
 
     /// The n-gram caches, by fingerprint of the target's vocabulary.
     pub fn caches(&self) -> &BTreeMap<u64, NgramCache> {
-        &self.caches
+        &self.known.caches
     }
 
     /// The n-gram cache for targets of this vocabulary, if there is one.
     pub fn cache(&self, pair: &Pair) -> Option<&NgramCache> {
-        self.caches.get(&pair.target.fingerprint())
+        self.known.caches.get(&pair.target.fingerprint())
     }
 
     /// Answers a prompt as `arm`, which is the arm of this state or a guest. On the stream the
@@ -282,13 +280,14 @@ impl ArmState {
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
             ..question.session.clone()
         };
-        let cache = cache_of(&mut self.caches, &self.config, arm, question.pair);
         let mut judged = Vec::new();
         let (lookup, vocabulary) = (arm.decode.lookup, question.pair.target.fingerprint());
-        let source = self.lookups.source(&arm.decode, vocabulary);
+        let source = self.known.source(&arm.decode, vocabulary);
+        let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
+        let record = self.known.copies.entry(self.target.clone()).or_default();
         let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
-        let mut policy = self.lookups.policy(&arm.decode, costs, streamed, policy);
+        let mut policy = with_copies(record, &arm.decode, costs, streamed, policy);
         if let Some(watched) = &watched {
             policy = Box::new(Controlled {
                 inner: policy,
@@ -313,7 +312,7 @@ impl ArmState {
                 drop(policy);
                 self.adaptive.measure(&done.rounds);
                 if streamed {
-                    self.lookups.keep(lookup, vocabulary, source);
+                    self.known.keep(lookup, vocabulary, source);
                 }
                 return Ok(Answered::without_learning(done));
             }
@@ -387,7 +386,7 @@ impl ArmState {
             learns = streamed && control.close(watched, &done);
         }
         if streamed {
-            self.lookups.keep(lookup, vocabulary, source);
+            self.known.keep(lookup, vocabulary, source);
             self.adaptive.take_in(judged, drafts);
             self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
@@ -428,7 +427,7 @@ impl ArmState {
         let sampling = self.config.decode.sampling()?;
         let mode = self.config.decode.verify;
         let merges = mode.is_some_and(VerifyMode::uses_cache);
-        let (drafter, caches, last) = (&mut self.drafter, &self.caches, &self.last_pair);
+        let (drafter, caches, last) = (&mut self.drafter, &self.known.caches, &self.last_pair);
         let mut again = |drafts: &[&JudgedDraft]| {
             let (Drafter::Model(drafter), Some((pair, rows))) = (&mut *drafter, last) else {
                 return Ok(Vec::new());
@@ -515,7 +514,7 @@ impl ArmState {
     /// Examples that were not [flushed](Self::flush).
     pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
         self.adaptive.turn_to(target, task);
-        self.lookups.turn_to(target);
+        target.clone_into(&mut self.target);
         if let Some(control) = &mut self.control {
             control.turn_to(target, task);
         }
@@ -548,48 +547,60 @@ impl ArmState {
         Ok(())
     }
 
-    /// Writes the learnt state: weights or adapters, n-gram caches, acceptance heads. `pairs` are
-    /// the drafter's pairs with the targets of the job.
-    ///
-    /// # Errors
-    /// A folder that cannot be written.
-    pub fn save(
-        &mut self,
-        folder: &Path,
-        drafter: &ModelFolder<DraftId>,
-        pairs: &[&Pair],
-    ) -> Result<()> {
-        state::save_caches(folder, pairs, &self.caches)?;
-        self.adaptive.save(folder)?;
-        self.lookups.save(folder)?;
-        if let Some(control) = &self.control {
-            control.save(folder)?;
-        }
-        match &mut self.learner {
-            Some(learner) => {
-                learner.save(&folder.join(LEARNT), &drafter.path.display().to_string())
-            }
-            None => Ok(()),
+    fn wanted<'a>(&self, drafter: &'a Path, pairs: &'a [&'a Pair]) -> Wanted<'a> {
+        let learn = &self.config.learn;
+        Wanted {
+            drafter,
+            part: self.learner.as_ref().map(|_| LearntPart {
+                rank: learn.lora.rank,
+                blocks: learn.blocks,
+            }),
+            pairs,
+            caches: self.config.cache.into(),
+            text_bytes: self.config.decode.lookup_mb << 20,
+            texts: |user| user.is_none(),
         }
     }
 
-    /// Loads the files that [`save`](Self::save) wrote; to be called before the first prompt.
+    /// Writes what the arm knows, with weights or adapters and acceptance heads, as the state in
+    /// `root`. `pairs` are the drafter's pairs with the targets of the job.
     ///
     /// # Errors
-    /// Files that are missing, malformed or of another drafter.
-    pub fn load(&mut self, folder: &Path, pairs: &[&Pair]) -> Result<()> {
-        self.caches = state::load_caches(folder, pairs)?;
-        for cache in self.caches.values_mut() {
-            cache.reconfigure(self.config.cache.into());
-        }
-        self.adaptive.load(folder)?;
-        self.lookups = Lookups::load(folder, &self.config.decode)?;
-        if let Some(control) = &mut self.control {
-            control.load(folder)?;
+    /// A folder that cannot be written.
+    pub fn save(&mut self, root: &Path, drafter: &Path, pairs: &[&Pair]) -> Result<()> {
+        let (mut folder, _) = StateFolder::open(root, &self.wanted(drafter, pairs))?;
+        // A record without observations says nothing.
+        self.known
+            .copies
+            .retain(|_, record| *record != CopyRecord::default());
+        self.known.chains = self.adaptive.chains();
+        let controller = self.control.as_ref().map(Control::controller);
+        self.known.controller = controller.cloned();
+        let (adaptive, learner) = (&self.adaptive, &mut self.learner);
+        folder.write(&self.known, pairs, u64::MAX, |to| {
+            adaptive.save_heads(to)?;
+            learner
+                .as_mut()
+                .map_or(Ok(()), |learner| to.weights(learner))
+        })?;
+        Ok(())
+    }
+
+    /// Continues from the state in `root`; to be called before the first prompt.
+    ///
+    /// # Errors
+    /// No state; files that are missing, malformed or of another drafter.
+    pub fn load(&mut self, root: &Path, drafter: &Path, pairs: &[&Pair]) -> Result<()> {
+        let saved = SavedState::of_arm(root)?;
+        saved.check_caches(pairs)?;
+        self.known = saved.load(&self.wanted(drafter, pairs))?;
+        self.adaptive.load(&saved, &self.known)?;
+        if let (Some(control), Some(earlier)) = (&mut self.control, self.known.controller.take()) {
+            control.resume(earlier);
         }
         self.weights_changed();
         if let Some(learner) = &mut self.learner {
-            learner.load(&folder.join(LEARNT))?;
+            learner.load(&saved.learnt())?;
             if let Drafter::Model(engine) = &mut self.drafter {
                 learner.weights()?.load_into(engine)?;
             }

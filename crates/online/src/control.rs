@@ -2,18 +2,14 @@
 //! and whether it learns.
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
 use std::time::Instant;
 
 use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, RoundCost, Way};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use experiment::{ArmConfig, DraftSource, Lookup};
 use models::{Engine, Packed};
 use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, Generation, RoundOutcome, TeacherSink};
 use vocab_align::TargetId;
-
-/// File of the controller in an arm's state.
-const FILE: &str = "controller.json";
 
 /// The mode of an answer, and the seconds saved by all answers up to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -110,23 +106,15 @@ impl Control {
         })
     }
 
-    pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_vec(&self.controller)?;
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        Ok(results::write_atomically(&folder.join(FILE), &text)?)
+    pub(super) fn controller(&self) -> &Controller {
+        &self.controller
     }
 
-    /// Loads the file that [`save`](Self::save) wrote, if there is one.
-    pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
-        let path = folder.join(FILE);
-        if !path.is_file() {
-            return Ok(());
-        }
+    /// Continues with an earlier controller under the present settings.
+    pub(super) fn resume(&mut self, earlier: Controller) {
         let config = self.controller.config();
-        let read = || anyhow::Ok(serde_json::from_slice(&std::fs::read(&path)?)?);
-        self.controller = read().with_context(|| path.display().to_string())?;
+        self.controller = earlier;
         self.controller.reconfigure(config);
-        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@ use distill_loss::{Batch, Example, Replay, Terms};
 use lm::{AdamWConfig, Checkpoint};
 use trainer::AdapterState;
 
-use super::state;
+use super::state::weights as files;
 use super::weights::{Gradients, LearntWeights};
 use experiment::LearnConfig;
 use streams::StreamRng;
@@ -126,10 +126,15 @@ impl DrafterTraining {
     }
 
     /// Switches to the adapter called `name`, a new one if there is none yet. Without adapters
-    /// there is a single training state.
-    pub(super) fn turn_to(&mut self, name: &str) -> Result<()> {
-        if name == self.name || self.config.adapters().is_none() {
-            return Ok(());
+    /// there is a single training state, which only takes the name. Returns true if the adapter has
+    /// changed.
+    pub(super) fn turn_to(&mut self, name: &str) -> Result<bool> {
+        if name == self.name {
+            return Ok(false);
+        }
+        if self.config.adapters().is_none() {
+            name.clone_into(&mut self.name);
+            return Ok(false);
         }
         let mut next = match self.others.remove(name) {
             Some(adapter_training) => adapter_training,
@@ -146,7 +151,7 @@ impl DrafterTraining {
         if !name.is_empty() {
             self.others.insert(name, last);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn fresh_training(&mut self, name: &str) -> Result<AdapterTraining> {
@@ -159,56 +164,54 @@ impl DrafterTraining {
         })
     }
 
-    /// Writes every adapter, or the weights if there are none, with the optimiser's state and the
-    /// running mean. Examples to replay are not kept.
-    pub(super) fn save(&mut self, folder: &Path, base: &str) -> Result<()> {
-        if self.config.adapters().is_none() {
-            let weights = self.trainer.weights();
-            state::save_weights(folder, weights.tensors(), self.trainer.optimizer())?;
-            return self.save_mean(folder);
-        }
+    /// Writes every adapter, or the weights if there are none, each into a folder of its name, with
+    /// the optimiser's state and the running mean. Examples to replay are not kept.
+    pub(super) fn save(&mut self, root: &Path, base: &str) -> Result<()> {
         let active = self.name.clone();
         let names: Vec<String> = self.others.keys().cloned().collect();
         for name in names.into_iter().chain([active.clone()]) {
             self.turn_to(&name)?;
-            if let Some(adapter) = self.trainer.adapter() {
-                let folder = folder.join(state::file_name(&name));
-                state::save_adapter(&folder, &name, &adapter, base, self.trainer.optimizer())?;
-                self.save_mean(&folder)?;
-            }
+            let average = self.adapter_training.average.as_ref();
+            files::save(
+                root,
+                &files::Training {
+                    name: &name,
+                    weights: match self.trainer.adapter() {
+                        Some(adapter) => files::Trained::Adapter(adapter, base),
+                        None => files::Trained::Weights(self.trainer.weights()),
+                    },
+                    optimizer: self.trainer.optimizer(),
+                    mean: average.map(LearntWeights::tensors),
+                },
+            )?;
         }
-        self.turn_to(&active)
+        self.turn_to(&active)?;
+        Ok(())
     }
 
-    fn save_mean(&self, folder: &Path) -> Result<()> {
-        let mean = self.adapter_training.average.as_ref();
-        mean.map_or(Ok(()), |mean| state::save_mean(folder, mean.tensors()))
-    }
-
-    /// Loads the files that [`save`](Self::save) wrote.
+    /// Loads the files that [`save`](Self::save) wrote. Of several weights those of the present
+    /// name are loaded.
     ///
     /// # Errors
     /// Missing files, adapters or weights of another shape.
-    pub(super) fn load(&mut self, folder: &Path) -> Result<()> {
+    pub(super) fn load(&mut self, root: &Path) -> Result<()> {
         let optimizer = self.trainer.optimizer().config();
         let model = self.trainer.config().clone();
+        let follows = self.config.ema > 0.0;
         if self.config.adapters().is_none() {
             let blocks = self.config.blocks;
-            let (weights, optimizer) = state::load_weights(folder, &model, blocks, optimizer)?;
-            let mean = match self.config.ema > 0.0 {
-                true => state::load_mean(folder, &model, blocks)?.or_else(|| Some(weights.clone())),
-                false => None,
-            };
+            let (weights, optimizer, mean) =
+                files::load_weights(root, &self.name, &model, blocks, optimizer)?;
             self.trainer.load(&weights, optimizer)?;
-            self.adapter_training.average = mean;
+            self.adapter_training.average = follows.then(|| mean.unwrap_or(weights));
             return Ok(());
         }
-        for saved in state::load_adapters(folder, &model, optimizer)? {
+        for saved in files::load_adapters(root, &model, optimizer)? {
             let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
-            let state = state.with_context(|| format!("{}: `{}`", folder.display(), saved.name))?;
+            let state = state.with_context(|| format!("{}: `{}`", root.display(), saved.name))?;
             let mut adapter_training = self.fresh_training(&saved.name)?;
             adapter_training.adapter = Some(state);
-            adapter_training.average = saved.mean.filter(|_| self.config.ema > 0.0);
+            adapter_training.average = saved.mean.filter(|_| follows);
             self.others.insert(saved.name, adapter_training);
         }
         Ok(())

@@ -144,10 +144,7 @@ impl Learner {
         if !self.buffer.is_empty() {
             bail!("examples of one adapter are left while another one is turned to");
         }
-        let training = self.training()?;
-        let before = training.name().to_owned();
-        training.turn_to(name)?;
-        Ok(training.name() != before)
+        self.training()?.turn_to(name)
     }
 
     /// Name of the adapter in use.
@@ -166,8 +163,8 @@ impl Learner {
         Ok(self.training()?.weights())
     }
 
-    /// Writes the learnt state: an adapter for every name, or all weights, with the optimiser's
-    /// state. `base` names the drafter in the files.
+    /// Writes what was learnt: an adapter for every name, or the weights, each into a folder of its
+    /// name, with the optimiser's state. `base` names the drafter in the files.
     ///
     /// # Errors
     /// A folder that cannot be written; an update is under way.
@@ -175,7 +172,8 @@ impl Learner {
         self.training()?.save(folder, base)
     }
 
-    /// Loads the files that [`save`](Self::save) wrote.
+    /// Loads the files that [`save`](Self::save) wrote. Of several weights those of the name that was
+    /// [turned to](Self::turn_to) are loaded.
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | arm | one method of the comparison: how it drafts, verifies, caches and learns |
 //! | prompt | a question of a task, tokenised for drafter and target ([`EncodedPrompt`]) |
+//! | state | what an arm knows ([`ArmState`]), of a job or of a server, with one layout on disk |
 //! | example | training data for the drafter from one verified answer ([`distill_loss::Example`]) |
 //! | update | one optimiser step on the examples since the last one (Algorithm 2) |
 
@@ -33,13 +34,16 @@ mod target;
 mod weights;
 
 pub use adaptive::HeadUpdate;
-pub use arm::{Answered, ArmState, Question};
+pub use arm::{Answered, DraftingArm, Question};
 pub use drafter_training::Update;
 pub use job::{JobSetting, Progress, run_job};
 pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};
 pub use prompt::{EncodedPrompt, Position};
-pub use saved::{LearntPart, SavedDrafter};
+pub use saved::SavedDrafter;
 pub use specials::Specials;
-pub use state::{cache_name, file_name};
+pub use state::{
+    AnswerSums, ArmState, Generation, LearntPart, Names, STRIDE, SavedState, StateFolder, Texts,
+    Wanted, cache_name, file_name,
+};
 pub use weights::LearntWeights;

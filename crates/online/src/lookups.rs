@@ -1,47 +1,17 @@
 //! Prompt lookup of an arm, with the acceptance record of copies.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
-use anyhow::{Context, Result, bail};
 use experiment::{DecodeConfig, DraftSource, EXPLORE, Lookup};
-use spec_decode::{CopySource, DraftPolicy, History, SharedCorpus, SuffixCorpus, SuffixLookup};
-use vocab_align::TargetId;
+use spec_decode::{CopySource, DraftPolicy, History, SuffixLookup};
 
-/// File of lookup in an arm's state.
-const FILE: &str = "lookup.txt";
-/// Prefix of the names of files of texts with an automaton; the fingerprint of a vocabulary follows.
-const TEXTS: &str = "texts-";
-/// First word of the line of a record there.
-const WORTH: &str = "worth";
-/// Word between the numbers of a record and the name of its target.
-const BESIDE: &str = " beside ";
+use super::state::{ArmState, Texts};
+
 /// Number of remembered tokens of earlier prompts and answers.
 const KEPT: usize = 1 << 14;
 
-/// The lookup part of an arm's state.
-#[derive(Default)]
-pub(super) struct Lookups {
-    /// Records by target: a drafter that does not pay with one may pay with another, whose steps take
-    /// longer.
-    records: BTreeMap<String, CopyRecord>,
-    /// Name of the target in use.
-    target: String,
-    /// Histories by fingerprint of the target's vocabulary.
-    histories: BTreeMap<u64, History>,
-    /// The same, of texts with an automaton.
-    corpora: BTreeMap<u64, SharedCorpus<TargetId>>,
-}
-
-impl Lookups {
-    /// Switches to the record of a target.
-    pub(super) fn turn_to(&mut self, target: &str) {
-        target.clone_into(&mut self.target);
-    }
-
+impl ArmState {
     /// The texts in which a response looks up copies; `None` if the arm does not use lookup.
     pub(super) fn source(&mut self, decode: &DecodeConfig, vocabulary: u64) -> Option<CopySource> {
         match decode.lookup {
@@ -52,9 +22,14 @@ impl Lookups {
                 None => History::new(KEPT).into(),
             }),
             Lookup::Automaton => {
-                let empty = || Arc::new(Mutex::new(SuffixCorpus::new(bytes_of(decode))));
-                let corpus = self.corpora.entry(vocabulary).or_insert_with(empty);
-                Some(SuffixLookup::new(Some(Arc::clone(corpus))).into())
+                let own = |texts: &Texts| texts.vocabulary == vocabulary && texts.user.is_none();
+                let index = self.texts.iter().position(own).unwrap_or_else(|| {
+                    let bytes = decode.lookup_mb << 20;
+                    self.texts.push(Texts::new(vocabulary, None, bytes));
+                    self.texts.len() - 1
+                });
+                let corpus = Arc::clone(&self.texts[index].corpus);
+                Some(SuffixLookup::new(Some(corpus)).into())
             }
         }
     }
@@ -69,176 +44,62 @@ impl Lookups {
             _ => {}
         }
     }
-
-    /// `policy` with looked-up text in front of its drafts or in their place; for an arm without a
-    /// drafter, looked-up text alone.
-    pub(super) fn policy<'a>(
-        &'a mut self,
-        decode: &DecodeConfig,
-        costs: Costs,
-        streamed: bool,
-        policy: Box<dyn DraftPolicy + 'a>,
-    ) -> Box<dyn DraftPolicy + 'a> {
-        if decode.lookup == Lookup::Off {
-            return policy;
-        }
-        let longest = match decode.draft {
-            DraftSource::Model => decode.longest(),
-            DraftSource::PromptLookup => 0,
-        };
-        Box::new(CopyOrDraft::new(
-            policy,
-            self.records.entry(self.target.clone()).or_default(),
-            costs,
-            longest,
-            streamed,
-            Some(EXPLORE),
-        ))
-    }
-
-    /// Writes the record and the histories, unless they are empty.
-    pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        let learnt = |record: &CopyRecord| *record != CopyRecord::default();
-        let mut records = self
-            .records
-            .iter()
-            .filter(|(_, record)| learnt(record))
-            .peekable();
-        if records.peek().is_none() {
-            return Ok(());
-        }
-        let mut text = String::new();
-        for (target, record) in records {
-            text.push_str(WORTH);
-            for number in record.numbers() {
-                // The Display form of an f64 reads back to the same bits.
-                let _ = write!(text, " {number}");
-            }
-            let _ = writeln!(text, "{BESIDE}{target}");
-        }
-        for (vocabulary, history) in &self.histories {
-            let _ = write!(text, "{vocabulary:016x}");
-            for token in history.raw() {
-                let _ = write!(text, " {token}");
-            }
-            text.push('\n');
-        }
-        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-        for (vocabulary, corpus) in &self.corpora {
-            let corpus = corpus.lock().unwrap_or_else(PoisonError::into_inner);
-            let path = folder.join(format!("{TEXTS}{vocabulary:016x}.bin"));
-            corpus.save(path, *vocabulary)?;
-        }
-        let path = folder.join(FILE);
-        Ok(results::write_atomically(&path, text.as_bytes())?)
-    }
-
-    /// Loads the files that [`save`](Self::save) wrote; the default if there are none.
-    pub(super) fn load(folder: &Path, decode: &DecodeConfig) -> Result<Self> {
-        let path = folder.join(FILE);
-        if !path.is_file() {
-            return Ok(Self::default());
-        }
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let mut lookups = Self::default();
-        for (number, line) in text.lines().enumerate() {
-            if lookups.read(line).is_none() {
-                bail!("{}:{}: not a line of it", path.display(), number + 1);
-            }
-        }
-        lookups.load_corpora(folder, decode)?;
-        Ok(lookups)
-    }
-
-    fn load_corpora(&mut self, folder: &Path, decode: &DecodeConfig) -> Result<()> {
-        let entries = std::fs::read_dir(folder).with_context(|| folder.display().to_string())?;
-        for entry in entries {
-            let name = entry?.file_name().to_string_lossy().into_owned();
-            let digits = name
-                .strip_prefix(TEXTS)
-                .and_then(|n| n.strip_suffix(".bin"));
-            let vocabulary = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-            if let Some(vocabulary) = vocabulary {
-                let corpus = SuffixCorpus::load(folder.join(name), bytes_of(decode), vocabulary)?;
-                let corpus = Arc::new(Mutex::new(corpus));
-                self.corpora.insert(vocabulary, corpus);
-            }
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, line: &str) -> Option<()> {
-        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let words = rest.split_ascii_whitespace();
-        if name == WORTH {
-            let (numbers, target) = rest.split_once(BESIDE)?;
-            let words = numbers.split_ascii_whitespace();
-            let numbers: Option<Vec<f64>> = words.map(|word| word.parse().ok()).collect();
-            let record = CopyRecord::from_numbers(&numbers?)?;
-            self.records.insert(target.to_owned(), record);
-            return Some(());
-        }
-        let vocabulary = u64::from_str_radix(name, 16).ok()?;
-        let tokens: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
-        let history = History::from_raw(&tokens?, KEPT);
-        self.histories.insert(vocabulary, history);
-        Some(())
-    }
 }
 
-/// Maximum number of bytes of the texts of a vocabulary.
-fn bytes_of(decode: &DecodeConfig) -> usize {
-    decode.lookup_mb << 20
+/// `policy` with looked-up text in front of its drafts or in their place; for an arm without a
+/// drafter, looked-up text alone. `record` is that of copies for the target.
+pub(super) fn with_copies<'a>(
+    record: &'a mut CopyRecord,
+    decode: &DecodeConfig,
+    costs: Costs,
+    streamed: bool,
+    policy: Box<dyn DraftPolicy + 'a>,
+) -> Box<dyn DraftPolicy + 'a> {
+    if decode.lookup == Lookup::Off {
+        return policy;
+    }
+    let longest = match decode.draft {
+        DraftSource::Model => decode.longest(),
+        DraftSource::PromptLookup => 0,
+    };
+    Box::new(CopyOrDraft::new(
+        policy,
+        record,
+        costs,
+        longest,
+        streamed,
+        Some(EXPLORE),
+    ))
 }
 
 #[cfg(test)]
 mod tests {
+    use vocab_align::TargetId;
+
     use super::*;
 
-    fn decode(lookup: Lookup) -> DecodeConfig {
-        DecodeConfig {
+    #[test]
+    fn texts_are_found_by_the_kind_of_lookup() {
+        let decode = |lookup| DecodeConfig {
             lookup,
             ..DecodeConfig::default()
-        }
-    }
-
-    #[test]
-    fn histories_survive_the_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut history = History::new(KEPT);
-        history.start(&[1, 2, 3].map(TargetId));
-        let record = CopyRecord::from_numbers(&vec![1.5; CopyRecord::default().numbers().len()])
-            .expect("its numbers");
-        let lookups = Lookups {
-            records: BTreeMap::from([("a b".to_owned(), record.clone())]),
-            target: String::new(),
-            histories: BTreeMap::from([(7, history)]),
-            ..Lookups::default()
         };
-        lookups.save(folder.path()).unwrap();
-        let mut loaded = Lookups::load(folder.path(), &decode(Lookup::Off)).unwrap();
-        assert_eq!(loaded.records.get("a b"), Some(&record));
-        let mut history = loaded.source(&decode(Lookup::Stream), 7).unwrap();
-        history.start(&[9, 1].map(TargetId));
-        assert_eq!(history.find(5).unwrap().tokens, [2, 3].map(TargetId));
-        let mut own = loaded.source(&decode(Lookup::Prompt), 7).unwrap();
-        own.start(&[9, 1].map(TargetId));
-        assert!(own.find(5).is_none());
-        assert!(loaded.source(&decode(Lookup::Off), 7).is_none());
-
-        let automaton = decode(Lookup::Automaton);
-        let mut source = loaded.source(&automaton, 7).unwrap();
-        source.start(&[1, 2, 3].map(TargetId));
-        loaded.keep(Lookup::Automaton, 7, Some(source));
-        loaded.save(folder.path()).unwrap();
-        let mut loaded = Lookups::load(folder.path(), &automaton).unwrap();
-        let mut source = loaded.source(&automaton, 7).unwrap();
-        source.start(&[9, 1].map(TargetId));
-        assert_eq!(source.find(5).unwrap().tokens, [2, 3].map(TargetId));
-
-        std::fs::write(folder.path().join(FILE), "worth 1 2 3 beside a\n").unwrap();
-        let error = Lookups::load(folder.path(), &automaton);
-        let error = error.err().unwrap().to_string();
-        assert!(error.ends_with("lookup.txt:1: not a line of it"), "{error}");
+        let mut state = ArmState::default();
+        for lookup in [Lookup::Stream, Lookup::Automaton] {
+            let mut source = state.source(&decode(lookup), 7).unwrap();
+            source.start(&[1, 2, 3].map(TargetId));
+            state.keep(lookup, 7, Some(source));
+        }
+        let mut found = |lookup, vocabulary| {
+            let mut source = state.source(&decode(lookup), vocabulary)?;
+            source.start(&[9, 1].map(TargetId));
+            Some(source.find(5)?.tokens)
+        };
+        for lookup in [Lookup::Stream, Lookup::Automaton] {
+            assert_eq!(found(lookup, 7), Some([2, 3].map(TargetId).to_vec()));
+            assert_eq!(found(lookup, 8), None);
+        }
+        assert_eq!(found(Lookup::Prompt, 7), None);
+        assert_eq!(found(Lookup::Off, 7), None);
     }
 }

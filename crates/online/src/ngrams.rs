@@ -4,7 +4,7 @@ use ngram_cache::Ngram;
 use results::NgramRow;
 use spec_decode::Pair;
 
-use super::arm::ArmState;
+use super::arm::DraftingArm;
 
 /// Maximum number of n-grams of an arm that are written, the most used first: enough for a table of
 /// examples and for the shape of the distribution.
@@ -12,7 +12,7 @@ const MOST: usize = 20_000;
 
 /// One row per n-gram, by arm and then by descending number of uses.
 pub(super) fn ngram_rows<'a>(
-    arms: impl Iterator<Item = (&'a str, &'a ArmState)>,
+    arms: impl Iterator<Item = (&'a str, &'a DraftingArm)>,
     pairs: Vec<&Pair>,
 ) -> Vec<NgramRow> {
     let mut rows = Vec::new();

@@ -1,35 +1,11 @@
 //! A drafter with its learnt state, read from its files as a whole model, for export to other
 //! programs.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context, Result, bail};
 use lm::{Adapter, Checkpoint};
 
-use super::state;
-use super::weights::LearntWeights;
-
-/// The trained part of a drafter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LearntPart {
-    /// All of its weights.
-    All,
-    /// Its last blocks and the final norm.
-    Blocks(usize),
-    /// Low-rank matrices beside its weights, of this rank.
-    Adapter(usize),
-}
-
-impl std::fmt::Display for LearntPart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::All => f.write_str("all weights"),
-            Self::Blocks(1) => f.write_str("the last block"),
-            Self::Blocks(blocks) => write!(f, "the last {blocks} blocks"),
-            Self::Adapter(rank) => write!(f, "an adapter of rank {rank}"),
-        }
-    }
-}
+use super::state::weights::{load_last, load_mean, updates};
+use super::state::{LearntPart, SavedState};
 
 /// A drafter after learning, in memory.
 pub struct SavedDrafter {
@@ -46,67 +22,31 @@ pub struct SavedDrafter {
 }
 
 impl SavedDrafter {
-    /// Folder of an arm's learnt drafter, inside a job's state folder.
-    pub fn folder_of(state: &Path, arm: &str) -> PathBuf {
-        state::arm_folder(state, arm).join(super::arm::LEARNT)
-    }
-
-    /// Names of the adapters in a folder that a [`Learner`](crate::Learner) wrote; `None` if it
-    /// holds weights.
-    ///
-    /// # Errors
-    /// A folder that cannot be read.
-    pub fn adapters(folder: &Path) -> Result<Option<Vec<String>>> {
-        if state::has_weights(folder) {
-            return Ok(None);
-        }
-        let found = state::named_folders(folder)?.into_iter();
-        // The adapter without a name was that of the start.
-        let names = found.map(|(name, _)| name).filter(|name| !name.is_empty());
-        Ok(Some(names.collect()))
-    }
-
-    /// Reads the files that a [`Learner`](crate::Learner) wrote into `folder`, over the weights
-    /// that it began with: the adapter called `adapter`, or the trained weights if none is named.
+    /// Reads what was learnt under one of the [names](SavedState::names) of a state, over the weights
+    /// that it began with.
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.
-    pub fn read(folder: &Path, mut base: Checkpoint, adapter: Option<&str>) -> Result<Self> {
-        let model = base.config.clone();
-        if let Some(name) = adapter {
-            let folder = folder.join(state::file_name(name));
-            let adapter = Adapter::load(&folder, &model)?;
-            let mean = state::load_mean(&folder, &model, 0)?;
-            let is_mean = mean.is_some();
-            match mean.and_then(LearntWeights::into_whole) {
-                Some(mean) => base = mean,
-                None => base.merge(&adapter)?,
-            }
-            return Ok(Self {
-                weights: base,
-                part: LearntPart::Adapter(adapter.config.rank),
-                mean: is_mean,
-                updates: state::updates(&folder)?,
-                adapter: Some(adapter),
-            });
-        }
-        let (weights, mean) = state::load_decoding(folder, &model)?;
-        let part = match weights {
-            LearntWeights::Whole(whole) => {
-                base = whole;
-                LearntPart::All
-            }
-            LearntWeights::Tail(tail) => {
-                tail.write_over(&mut base)?;
-                LearntPart::Blocks(tail.blocks())
-            }
+    pub fn read(state: &SavedState, name: &str, mut base: Checkpoint) -> Result<Self> {
+        let folder = state.learnt().join(super::file_name(name));
+        let (model, part) = (base.config.clone(), state.part());
+        let adapter = match part.rank {
+            0 => None,
+            _ => Some(Adapter::load(&folder, &model)?),
         };
+        let mean = load_mean(&folder, &model, None)?;
+        let is_mean = mean.is_some();
+        match (mean, &adapter) {
+            (None, Some(adapter)) => base.merge(adapter)?,
+            (None, None) => load_last(&folder, &model)?.write_over(&mut base)?,
+            (Some(mean), _) => mean.write_over(&mut base)?,
+        }
         Ok(Self {
             weights: base,
             part,
-            mean,
-            updates: state::updates(folder)?,
-            adapter: None,
+            mean: is_mean,
+            updates: updates(&folder)?,
+            adapter,
         })
     }
 

@@ -52,6 +52,18 @@ impl LearntWeights {
         }
     }
 
+    /// Writes them over the weights of the whole model.
+    ///
+    /// # Errors
+    /// Another model.
+    pub(super) fn write_over(self, base: &mut Checkpoint) -> Result<()> {
+        match self {
+            Self::Whole(whole) => *base = whole,
+            Self::Tail(tail) => tail.write_over(base)?,
+        }
+        Ok(())
+    }
+
     /// Loads them into an engine.
     ///
     /// # Errors

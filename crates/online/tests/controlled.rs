@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use adaptive_draft::Controller;
+use online::SavedState;
 use results::PromptRow;
 use support::{Lab, Run, models_table};
 
@@ -85,8 +86,8 @@ fn known(run: &Run, stage: &str, arm: &str) -> Controller {
         .id
         .cell;
     let folder = run.root.join(stage).join(cell).join("state");
-    let folder = folder.join(online::file_name(arm));
-    serde_json::from_slice(&std::fs::read(folder.join("controller.json")).unwrap()).unwrap()
+    let saved = SavedState::of_arm(&SavedState::folder_of(&folder, arm)).unwrap();
+    saved.known().controller.clone().unwrap()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, LoraSettings, ObjectiveName, Scope};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Learner, Learnt, LearntWeights};
+use online::{Learner, Learnt, LearntWeights, SavedState};
 use results::Split;
 use support::{Lab, Run, execute, models_table};
 
@@ -427,13 +427,9 @@ fn n_grams_of_other_vocabularies_are_not_passed_over() {
     let start = run.root.join("stream").join(&first.id.cell);
     let again = |out: &str| execute(&later.config, &lab.path(out), Some(&start));
     let mut files = Vec::new();
-    for arm in std::fs::read_dir(start.join("state")).unwrap() {
-        for file in std::fs::read_dir(arm.unwrap().path()).unwrap() {
-            let path = file.unwrap().path();
-            if path.extension().is_some_and(|end| end == "bin") {
-                files.push(path);
-            }
-        }
+    for arm in SavedState::of_job(&start.join("state")).unwrap() {
+        let found = arm.files().unwrap().into_iter();
+        files.extend(found.filter(|path| path.extension().is_some_and(|end| end == "bin")));
     }
     assert_eq!(files.len(), 2);
     again("right").unwrap();

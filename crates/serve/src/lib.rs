@@ -14,7 +14,7 @@ mod stats;
 
 pub use error::ApiError;
 pub use http::{About, Http, Limits, interrupted, serve, watch_interrupts};
-pub use learn::{KnownRow, LearntBy, RecordedAnswer, RecordedLearner, SavedState};
+pub use learn::{KnownRow, RecordedAnswer, RecordedLearner};
 pub use logs::{Log, LogError};
 pub use models::{Encoded, Models, Target, name_of};
 pub use options::{Expose, LearnOptions, LearnScope, LookupScope, Options, RemoteOptions};

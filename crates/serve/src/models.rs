@@ -45,6 +45,11 @@ pub(crate) enum Source {
 }
 
 impl Target {
+    /// Fingerprint of its vocabulary: targets of one family share n-grams and texts.
+    pub(crate) fn vocabulary(&self) -> u64 {
+        self.pair.target.fingerprint()
+    }
+
     fn load(
         path: &Path,
         torch: &TorchSettings,
@@ -120,6 +125,11 @@ pub struct Encoded {
 }
 
 impl Models {
+    /// The drafter's pairs with the targets.
+    pub(crate) fn pairs(&self) -> Vec<&Pair> {
+        self.targets.iter().map(|target| &target.pair).collect()
+    }
+
     pub(crate) fn load(options: &Options) -> Result<Self> {
         Self::with(options, |path| match is_address(path) {
             true => Target::connect(path, &options.remote),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use lm::{EngineSettings, LmConfig, WeightType};
 use models::TorchSettings;
-use serde::{Deserialize, Serialize};
+use online::LearntPart;
 
 /// The options that decide how answers are made, apart from the requests.
 #[derive(Debug, Clone)]
@@ -178,27 +178,6 @@ impl Default for LearnOptions {
     }
 }
 
-/// The trainable part of a drafter. All weights of a state folder have the same one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct TrainablePart {
-    /// Rank of the adapters; 0 if weights are trained.
-    pub(crate) rank: usize,
-    /// Number of last blocks that learn; 0 for all.
-    #[serde(default)]
-    pub(crate) blocks: usize,
-}
-
-impl std::fmt::Display for TrainablePart {
-    /// The command-line arguments of a server that trains this part.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.rank, self.blocks) {
-            (0, blocks) => write!(f, "--learn-blocks {blocks}"),
-            (rank, 0) => write!(f, "--adapter-rank {rank}"),
-            (rank, blocks) => write!(f, "--adapter-rank {rank} --learn-blocks {blocks}"),
-        }
-    }
-}
-
 /// The texts that an answer may copy from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LookupScope {
@@ -272,7 +251,7 @@ impl LearnOptions {
             replay_window: 256,
             ema: if large { 0.0 } else { 0.9 },
             likely: if large { 1e-4 } else { 0.0 },
-            blocks: self.trainable().blocks,
+            blocks: self.part().blocks,
             lora: LoraSettings {
                 rank: self.rank,
                 ..LoraSettings::default()
@@ -282,8 +261,8 @@ impl LearnOptions {
     }
 
     /// The trainable part of the drafter.
-    pub(crate) fn trainable(&self) -> TrainablePart {
-        TrainablePart {
+    pub(crate) fn part(&self) -> LearntPart {
+        LearntPart {
             rank: self.rank,
             blocks: self.blocks.unwrap_or(0),
         }

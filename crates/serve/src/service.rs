@@ -9,11 +9,12 @@ use adaptive_draft::ControllerConfig;
 use anyhow::{Result, bail};
 use cpu_engine::MemoryUse;
 use models::{TargetFolder, engine_options};
+use online::{ArmState, StateFolder};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::decode::{Command, CommandChannel, Decoder, Snapshot, VerifyRequest};
+use crate::decode::{Command, CommandChannel, Decoder, VerifyRequest};
 use crate::error::ApiError;
-use crate::learn::{LearnerHandle, LearnerThread, Saved, State, publish_saved};
+use crate::learn::{LearnerHandle, LearnerThread, open_state, publish_saved};
 use crate::models::{Models, Target};
 use crate::options::Options;
 use crate::remote::wire::{Answers, Round};
@@ -35,11 +36,11 @@ pub struct Service {
 }
 
 struct Threads {
-    decoder: JoinHandle<Snapshot>,
+    decoder: JoinHandle<ArmState>,
     learner: Option<JoinHandle<()>>,
-    caches: Sender<Snapshot>,
+    caches: Sender<ArmState>,
     /// The state, if there is no learner's thread to keep it.
-    state: Option<State>,
+    state: Option<StateFolder>,
 }
 
 /// The events of a request: each with the number of its answer, pieces in order.
@@ -69,15 +70,10 @@ impl Service {
             learn.suited(models.drafter.config(), keeps_states)
         });
         let options = Arc::new(options);
-        let trainable = options.learn.map(|learn| learn.trainable());
-        let (state, saved) = match &options.state {
-            Some(root) => {
-                let (state, saved) = State::open(root, &models, &options, trainable)?;
-                (Some(state), saved)
-            }
-            None => (None, Saved::default()),
-        };
-        let stats = Arc::new(Stats::new(saved.sums.clone()));
+        let part = options.learn.map(|learn| learn.part());
+        let (state, known) = open_state(&models, &options, part)?.unzip();
+        let known = known.unwrap_or_default();
+        let stats = Arc::new(Stats::new(&known));
         if options.controller {
             stats.control(ControllerConfig {
                 copies: options.lookup.is_some(),
@@ -95,12 +91,13 @@ impl Service {
                     Arc::clone(&stats),
                     commands.clone(),
                     state,
-                    &saved,
                 )?;
                 (Some(learner), Some(handle), None)
             }
             None => {
-                publish_saved(&models, &options, state.as_ref(), &saved, &commands)?;
+                if let Some(state) = &state {
+                    publish_saved(&models, &options, state.part(), &commands)?;
+                }
                 (None, None, state)
             }
         };
@@ -113,7 +110,7 @@ impl Service {
                 sender: &commands,
             },
             handle.as_ref().map(|handle| handle.queue.clone()),
-            saved.snapshot,
+            known,
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let decoder = spawn("decode").spawn(move || decoder.run())?;

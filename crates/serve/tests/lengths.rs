@@ -54,13 +54,8 @@ fn lengths_follow_acceptance_and_are_kept() {
     // This drafter is seldom accepted, so that drafts of eight tokens would be a waste.
     assert!(drafted > 0 && drafted < 6 * rounds, "{drafted} in {rounds}");
     server.stop().unwrap();
-    let files = std::fs::read_dir(folder.path().join("generation-1")).unwrap();
-    let names = files.map(|file| file.unwrap().file_name().to_string_lossy().into_owned());
-    let names: Vec<String> = names.collect();
-    assert!(
-        names.iter().any(|name| name.starts_with("chains-L")),
-        "{names:?}"
-    );
+    let saved = online::SavedState::open(folder.path()).unwrap().unwrap();
+    assert!(saved.known().chains.contains_key("L"));
     let server = Server::start(adapting(), None);
     ask(&server, PROMPTS[0], json!({}));
     server.stop().unwrap();
@@ -134,8 +129,8 @@ fn heads_learn_take_over_and_are_kept() {
     assert_eq!(server.metric(in_use), 1.0);
     server.stop().unwrap();
     let heads = folder.path().join("generation-2/heads");
-    for file in std::fs::read_dir(heads).unwrap() {
-        std::fs::write(file.unwrap().path(), "junk").unwrap();
+    for head in std::fs::read_dir(heads).unwrap() {
+        std::fs::write(head.unwrap().path().join("head.safetensors"), "junk").unwrap();
     }
     let refused = serve::Service::start(adapting()).err().unwrap();
     assert!(format!("{refused:#}").contains("heads"), "{refused:#}");

@@ -4,6 +4,7 @@ mod support;
 
 use std::path::Path;
 
+use online::SavedState;
 use serde_json::json;
 use serve::{Log, LookupScope, Options, RecordedLearner, Service};
 use support::*;
@@ -105,7 +106,7 @@ fn users_have_adapters() {
         assert_eq!(server.post("/v1/chat/completions", &body).0, 200);
     }
     server.stop().unwrap();
-    let adapters = folder.path().join("generation-1/learnt/adapters");
+    let adapters = folder.path().join("generation-1/learnt");
     let names: Vec<String> = std::fs::read_dir(adapters)
         .unwrap()
         .map(|entry| std::fs::read_to_string(entry.unwrap().path().join("name.txt")).unwrap())
@@ -113,21 +114,11 @@ fn users_have_adapters() {
     for name in ["L/ann", "L/bob"] {
         assert!(names.iter().any(|found| found == name), "{names:?}");
     }
-    // Acceptance heads and statistics of draft lengths are restored as well.
-    for (of, part) in [
-        ("L-ann", ".safetensors"),
-        ("L-bob", ".safetensors"),
-        ("chains-L-ann", ".txt"),
-    ] {
-        let folders = ["generation-1", "generation-1/heads"].map(|name| folder.path().join(name));
-        let files = folders
-            .iter()
-            .flat_map(|folder| std::fs::read_dir(folder).unwrap());
-        let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        assert!(
-            names.any(|name| name.starts_with(of) && name.ends_with(part)),
-            "{of}"
-        );
+    // Acceptance heads and statistics of draft lengths are saved as well.
+    let saved = SavedState::open(folder.path()).unwrap().unwrap();
+    for name in ["L/ann", "L/bob"] {
+        assert!(saved.heads().unwrap().iter().any(|head| head == name));
+        assert!(saved.known().chains.contains_key(name));
     }
     // Adapters of another rank cannot continue from this state.
     options.learn = Some(learning());
@@ -157,16 +148,29 @@ fn damaged_and_foreign_states_are_refused() {
         "{refused:#}"
     );
 
+    // The generation of an earlier version.
+    let meta = |folder: &Path| {
+        let current = std::fs::read_to_string(folder.join("current")).unwrap();
+        folder.join(current).join("state.json")
+    };
+    let path = meta(folder.path());
+    let whole = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, r#"{"version": 1, "adapters": ["L"]}"#).unwrap();
+    let refused = Service::start(keeping(folder.path())).err().unwrap();
+    let refused = format!("{refused:#}");
+    assert!(
+        refused.contains("another version") && refused.contains("hint:"),
+        "{refused}"
+    );
+    std::fs::write(&path, whole).unwrap();
+
     // An incomplete generation is ignored.
     let torn = folder.path().join("generation-2");
     std::fs::create_dir_all(&torn).unwrap();
     std::fs::write(torn.join("state.json"), "{").unwrap();
     drop(Service::start(keeping(folder.path())).unwrap());
 
-    let meta = folder
-        .path()
-        .join(std::fs::read_to_string(folder.path().join("current")).unwrap());
-    std::fs::write(meta.join("state.json"), "{").unwrap();
+    std::fs::write(meta(folder.path()), "{").unwrap();
     let refused = Service::start(keeping(folder.path())).err().unwrap();
     assert!(format!("{refused:#}").contains("state.json"), "{refused:#}");
 }

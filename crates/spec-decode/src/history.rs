@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
 
 /// Longest run of tokens that is looked up. The length of a match is measured up to [`MEASURED`].
@@ -19,7 +20,8 @@ const SEAM: u32 = u32::MAX;
 /// The continuation of the longest suffix that occurred before, at its latest occurrence, can be
 /// proposed without a drafter (prompt lookup), with any drafter's vocabulary, because it is in
 /// target tokens. It is a function of the text so far, so as a proposal it has probability 1.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Written", from = "Written")]
 pub struct History {
     tokens: Vec<u32>,
     /// Index of the token after the latest occurrence of a run, by length and hash of the run.
@@ -27,6 +29,29 @@ pub struct History {
     /// Start of the present prompt.
     present: usize,
     kept: usize,
+}
+
+/// A history in a file: its tokens, with marks between texts, from which the index is made again.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    kept: usize,
+    tokens: Vec<u32>,
+}
+
+impl From<History> for Written {
+    fn from(history: History) -> Self {
+        let History { kept, tokens, .. } = history;
+        Self { kept, tokens }
+    }
+}
+
+impl From<Written> for History {
+    fn from(written: Written) -> Self {
+        let mut history = Self::new(written.kept);
+        let tokens = written.tokens.into_iter();
+        tokens.for_each(|token| history.append(token));
+        history
+    }
 }
 
 /// Earlier text that continues a match with the end of the present text.
@@ -56,21 +81,9 @@ impl History {
         }
     }
 
-    /// The stored tokens, for saving, including markers between texts.
-    pub fn raw(&self) -> &[u32] {
-        &self.tokens
-    }
-
-    /// A history from its [`raw`](Self::raw) tokens.
-    pub fn from_raw(tokens: &[u32], kept: usize) -> Self {
-        let mut history = Self::new(kept);
-        tokens.iter().for_each(|token| history.append(*token));
-        history
-    }
-
     /// Begins a new text after all others.
     pub fn start(&mut self, prompt: &[TargetId]) {
-        if self.tokens.len() > 2 * self.kept {
+        if self.tokens.len() > self.kept.saturating_mul(2) {
             let first = self.tokens.len() - self.kept;
             let last = self.tokens.split_off(first);
             self.tokens.clear();

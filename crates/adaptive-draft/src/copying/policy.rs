@@ -434,12 +434,9 @@ mod tests {
             4,
             &outcome(&[1, 2], 4, 3, &[1, 2, 900, 8]),
         );
-        let numbers = record.numbers();
-        assert_eq!(CopyRecord::from_numbers(&numbers), Some(record));
-        assert_eq!(CopyRecord::from_numbers(&numbers[1..]), None);
-        assert_eq!(
-            CopyRecord::from_numbers(&vec![f64::NAN; numbers.len()]),
-            None
-        );
+        let numbers = Vec::from(record.clone());
+        assert_eq!(CopyRecord::try_from(numbers.clone()), Ok(record));
+        assert!(CopyRecord::try_from(numbers[1..].to_vec()).is_err());
+        assert!(CopyRecord::try_from(vec![f64::NAN; numbers.len()]).is_err());
     }
 }

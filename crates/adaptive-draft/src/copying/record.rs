@@ -1,5 +1,6 @@
 //! Record of the acceptance of copies and drafts.
 
+use serde::{Deserialize, Serialize};
 use spec_decode::{Found, RoundOutcome};
 
 use crate::Costs;
@@ -119,7 +120,10 @@ pub(super) struct Choice {
 /// length of a match (and one for no match). These factors hardly change as the drafter learns, so
 /// estimates for lengths at which it seldom drafts stay up to date. The estimate of a position that
 /// is not tried any more approaches that of the position before it.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// In a file it is its numbers, one after the other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Vec<f64>", try_from = "Vec<f64>")]
 pub struct CopyRecord {
     /// Looked-up tokens by bin of the match: number verified, number that agreed.
     copied: [[f64; 2]; BINS],
@@ -388,11 +392,6 @@ impl CopyRecord {
         self.idle + 1.0 >= every || here >= BIN_EXPLORE * every
     }
 
-    /// Its numbers in a fixed order, for saving.
-    pub fn numbers(&self) -> Vec<f64> {
-        self.clone().places().map(|number| *number).collect()
-    }
-
     fn places(&mut self) -> impl Iterator<Item = &mut f64> {
         let drafted = self.drafted.iter_mut();
         let drafted = drafted.flat_map(|d| [&mut d.seen, &mut d.expected, &mut d.idle]);
@@ -402,17 +401,28 @@ impl CopyRecord {
         let rest = self.emitted.iter_mut().chain([&mut self.idle]);
         copied.chain(drafts).chain(drafted).chain(rest)
     }
+}
 
-    /// The record with these [`numbers`](Self::numbers); `None` if they cannot be a record's.
-    pub fn from_numbers(numbers: &[f64]) -> Option<Self> {
+impl From<CopyRecord> for Vec<f64> {
+    fn from(mut record: CopyRecord) -> Self {
+        record.places().map(|number| *number).collect()
+    }
+}
+
+impl TryFrom<Vec<f64>> for CopyRecord {
+    type Error = &'static str;
+
+    fn try_from(numbers: Vec<f64>) -> Result<Self, Self::Error> {
         let mut record = Self::default();
         let valid = |x: &f64| x.is_finite() && *x >= 0.0;
-        if numbers.len() != record.places().count() || !numbers.iter().all(valid) {
-            return None;
+        if numbers.len() == record.places().count() && numbers.iter().all(valid) {
+            let places = record.places().zip(numbers);
+            places.for_each(|(place, number)| *place = number);
+            if record.emitted[1] > 0.0 && record.drafts > 0.0 {
+                return Ok(record);
+            }
         }
-        let places = record.places().zip(numbers);
-        places.for_each(|(place, number)| *place = *number);
-        (record.emitted[1] > 0.0 && record.drafts > 0.0).then_some(record)
+        Err("not the numbers of a record of copies")
     }
 }
 

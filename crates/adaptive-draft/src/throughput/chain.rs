@@ -1,6 +1,8 @@
 //! Statistics of the scores of consecutive draft tokens and of their acceptance.
 
+use super::file::Counts;
 use super::{BINS, EDGES, Score, bin_of};
+use serde::{Deserialize, Serialize};
 use spec_decode::RoundOutcome;
 
 use crate::Label;
@@ -23,7 +25,8 @@ const NEXT_PRIOR: f64 = 10.0;
 /// Running counts over the draft tokens of verified rounds, by bin of their score.
 ///
 /// A bin's acceptance is what was measured in it, so a badly calibrated head is corrected.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Counts", try_from = "Counts")]
 pub struct Chain {
     pub(super) score: Score,
     /// Bins of the first tokens of drafts.

@@ -1,112 +1,49 @@
-//! Files of chains: text with one line for every row of counts, exact to the bit.
+//! Chains in files: their score and their counts in one list.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
+use serde::{Deserialize, Serialize};
 
 use super::{Chain, Score};
-use crate::ChainError;
 
-impl Score {
-    const ALL: [Self; 3] = [Self::Head, Self::Confidence, Self::Position];
+/// A chain as it is written.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Counts {
+    score: Score,
+    counts: Vec<f64>,
+}
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Head => "head",
-            Self::Confidence => "confidence",
-            Self::Position => "position",
+impl From<Chain> for Counts {
+    fn from(mut chain: Chain) -> Self {
+        Self {
+            score: chain.score,
+            counts: chain.counts().map(|count| *count).collect(),
         }
     }
 }
 
+impl TryFrom<Counts> for Chain {
+    type Error = String;
+
+    fn try_from(written: Counts) -> Result<Self, String> {
+        let mut chain = Self::new(written.score);
+        let (found, expected) = (written.counts.len(), chain.counts().count());
+        if found != expected {
+            return Err(format!("a chain of {found} counts, expected {expected}"));
+        }
+        for (place, count) in chain.counts().zip(written.counts) {
+            if !(count.is_finite() && count >= 0.0) {
+                return Err(format!("a chain with the count {count}"));
+            }
+            *place = count;
+        }
+        Ok(chain)
+    }
+}
+
 impl Chain {
-    /// Writes chains, lines of `SCORE PART COUNT ...`. The file is replaced as a whole.
-    ///
-    /// # Errors
-    /// [`ChainError::Io`].
-    pub fn save(chains: &[Self], path: &Path) -> Result<(), ChainError> {
-        let mut text = String::new();
-        for chain in chains {
-            let mut copy = chain.clone();
-            for (part, row) in copy.rows() {
-                text.push_str(chain.score.name());
-                text.push(' ');
-                text.push_str(part);
-                for count in row {
-                    // The decimal text of an f64 reads back to the same bits.
-                    let _ = write!(text, " {count}");
-                }
-                text.push('\n');
-            }
-        }
-        let part = path.with_extension("part");
-        let io = |source| ChainError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        fs::write(&part, text).map_err(io)?;
-        fs::rename(&part, path).map_err(io)
-    }
-
-    /// Reads a file of [`save`](Self::save).
-    ///
-    /// # Errors
-    /// [`ChainError::Io`]; [`ChainError::Line`] for a line that is not one of a chain, is missing,
-    /// or has an impossible count.
-    pub fn load(path: &Path) -> Result<Vec<Self>, ChainError> {
-        let text = fs::read_to_string(path).map_err(|source| ChainError::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-        let mut lines = text.lines().enumerate().peekable();
-        let mut chains = Vec::new();
-        while let Some(&(number, line)) = lines.peek() {
-            let fault = |number: usize, fault: String| ChainError::Line {
-                path: path.to_owned(),
-                line: number + 1,
-                fault,
-            };
-            let name = line.split(' ').next().unwrap_or_default();
-            let score = Score::ALL.into_iter().find(|score| score.name() == name);
-            let score = score.ok_or_else(|| fault(number, format!("no score `{name}`")))?;
-            let mut chain = Self::new(score);
-            let mut last = number;
-            for (part, row) in chain.rows() {
-                let (number, line) = lines
-                    .next()
-                    .ok_or_else(|| fault(last + 1, format!("`{name} {part}` is missing")))?;
-                last = number;
-                let counts = line
-                    .strip_prefix(name)
-                    .and_then(|rest| rest.strip_prefix(' ')?.strip_prefix(part))
-                    .ok_or_else(|| fault(number, format!("`{name} {part}` should be here")))?;
-                let mut found = 0;
-                for count in counts.split_whitespace() {
-                    let value = count.parse().ok();
-                    let value = value.filter(|x: &f64| x.is_finite() && *x >= 0.0);
-                    let value = value.ok_or_else(|| fault(number, format!("`{count}`")))?;
-                    if let Some(place) = row.get_mut(found) {
-                        *place = value;
-                    }
-                    found += 1;
-                }
-                if found != row.len() {
-                    let fault_of = format!("{found} counts, expected {}", row.len());
-                    return Err(fault(number, fault_of));
-                }
-            }
-            chains.push(chain);
-        }
-        Ok(chains)
-    }
-
-    /// Every row of counts with the name of its part, in the order of the file.
-    fn rows(&mut self) -> impl Iterator<Item = (&'static str, &mut [f64])> {
-        let first = std::iter::once(("first", &mut self.first[..]));
-        let next = self.next.iter_mut().map(|row| ("next", &mut row[..]));
-        let judged = self.judged.iter_mut().flatten();
-        let judged = judged.map(|row| ("judged", &mut row[..]));
-        first.chain(next).chain(judged)
+    fn counts(&mut self) -> impl Iterator<Item = &mut f64> {
+        let pairs = self.next.iter_mut().flatten();
+        let judged = self.judged.iter_mut().flatten().flatten();
+        self.first.iter_mut().chain(pairs).chain(judged)
     }
 }
 
@@ -128,46 +65,26 @@ mod tests {
 
     #[test]
     fn chains_come_back_to_the_bit() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("chains.txt");
         let chains = [seen(Score::Head), seen(Score::Position)];
-        Chain::save(&chains, &path).unwrap();
-        assert_eq!(Chain::load(&path).unwrap(), chains);
-        Chain::save(&[], &path).unwrap();
-        assert!(Chain::load(&path).unwrap().is_empty());
+        let text = serde_json::to_string(&chains).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<Chain>>(&text).unwrap(), chains);
     }
 
     #[test]
-    fn damage_is_named_by_its_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("chains.txt");
-        Chain::save(&[seen(Score::Confidence)], &path).unwrap();
-        let whole = fs::read_to_string(&path).unwrap();
-        let lines: Vec<&str> = whole.lines().collect();
-        let damaged = |at: usize, line: &str| {
-            let mut lines = lines.clone();
-            lines[at] = line;
-            lines.join("\n")
+    fn damage_is_named() {
+        let whole = serde_json::to_value(seen(Score::Confidence)).unwrap();
+        let damaged = |change: &dyn Fn(&mut Vec<serde_json::Value>)| {
+            let mut value = whole.clone();
+            change(value["counts"].as_array_mut().unwrap());
+            let read = serde_json::from_value::<Chain>(value);
+            read.unwrap_err().to_string()
         };
-        let short = lines[3].rsplit_once(' ').unwrap().0;
-        let cases = [
-            (lines[..5].join("\n"), 6),
-            (damaged(0, "luck first 1"), 1),
-            (damaged(3, short), 4),
-            (damaged(4, &format!("{} 1", lines[4])), 5),
-            (
-                damaged(5, &lines[5].replace("confidence next", "head next")),
-                6,
-            ),
-            (damaged(2, &format!("{} -1", short)), 3),
-            (damaged(2, &format!("{} NaN", short)), 3),
-        ];
-        for (text, expected) in cases {
-            fs::write(&path, text).unwrap();
-            match Chain::load(&path) {
-                Err(ChainError::Line { line, .. }) => assert_eq!(line, expected),
-                other => panic!("{other:?}"),
-            }
-        }
+        let short = damaged(&|counts| counts.truncate(5));
+        assert!(short.contains("a chain of 5 counts"), "{short}");
+        let negative = damaged(&|counts| counts[3] = (-1.0).into());
+        assert!(negative.contains("the count -1"), "{negative}");
+        let mut other = whole.clone();
+        other["score"] = "luck".into();
+        assert!(serde_json::from_value::<Chain>(other).is_err());
     }
 }

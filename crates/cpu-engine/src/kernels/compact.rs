@@ -324,10 +324,7 @@ impl Inputs<ROWS> for Rounded<'_> {
         inputs: usize,
     ) {
         for i in 0..pairs(inputs) {
-            let weights = simd.pairs(words[i]);
-            for r in 0..M {
-                sums[r][p] = simd.add_pairs(sums[r][p], weights, x[r][i] as u32);
-            }
+            simd.add_pairs(sums, p, words[i], x.map(|x| &x[i]));
         }
     }
 }

@@ -159,10 +159,7 @@ impl Operands for PairChains<'_> {
             fetch(simd, P, &w[0][step.start]);
             for i in step {
                 for p in 0..P {
-                    let weights = simd.pairs(simd.words(&w[p][i].0));
-                    for r in 0..M {
-                        sums[r][p] = simd.add_pairs(sums[r][p], weights, x[r][i] as u32);
-                    }
+                    simd.add_pairs(&mut sums, p, simd.words(&w[p][i].0), x.map(|x| &x[i]));
                 }
             }
         }

@@ -125,7 +125,6 @@ impl Simd for Portable {
     type P = [f32; PANEL];
     type Words = [u32; PANEL];
     type Book = Book;
-    type Pairs = [u32; PANEL];
     type Signed = [i8; 4 * PANEL];
     type SignedSums = [i32; PANEL];
     type Nibbles = [u8; 4 * PANEL];
@@ -212,20 +211,21 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn pairs(self, words: Self::Words) -> Self::Pairs {
-        words
-    }
-
-    #[inline(always)]
-    fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P {
-        let x = halves(word);
-        let mut out = sum;
-        for (out, w) in out.iter_mut().zip(w) {
-            let w = halves(w);
-            *out += x[0] * w[0];
-            *out += x[1] * w[1];
+    fn add_pairs<const M: usize, const P: usize>(
+        self,
+        sums: &mut [[Self::P; P]; M],
+        p: usize,
+        words: Self::Words,
+        x: [&i32; M],
+    ) {
+        for (sums, x) in sums.iter_mut().zip(x) {
+            let x = halves(*x as u32);
+            for (sum, w) in sums[p].iter_mut().zip(words) {
+                let w = halves(w);
+                *sum += x[0] * w[0];
+                *sum += x[1] * w[1];
+            }
         }
-        out
     }
 
     #[inline(always)]

@@ -76,8 +76,6 @@ pub(crate) trait Simd: Lanes {
     type Words: Copy;
     /// Sixteen bytes to look up.
     type Book: Copy;
-    /// Two bf16 weights per column, ready to multiply.
-    type Pairs: Copy;
     /// Four signed bytes per column, ready to multiply.
     type Signed: Copy;
     /// Sixteen sums of products with signed bytes.
@@ -127,11 +125,16 @@ pub(crate) trait Simd: Lanes {
     fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words;
     /// The first (`which` is 0) or second bf16 number of every pair.
     fn widen(self, words: Self::Words, which: usize) -> Self::P;
-    fn pairs(self, words: Self::Words) -> Self::Pairs;
-    /// Adds to each column the product of its first weight with the bf16 number in the high half of
-    /// `word`, then that of the second with the low half. Each is rounded once if the instruction
-    /// set can. Numbers below the normal range may count as zero.
-    fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P;
+    /// Adds to each column of every `sums[r][p]` the product of its first weight in `words` with the
+    /// bf16 number in the high half of `x[r]`, then that of the second with the low half. Each is
+    /// rounded once if the instruction set can. Numbers below the normal range may count as zero.
+    fn add_pairs<const M: usize, const P: usize>(
+        self,
+        sums: &mut [[Self::P; P]; M],
+        p: usize,
+        words: Self::Words,
+        x: [&i32; M],
+    );
 
     fn signed(self, bytes: &[i8; 4 * PANEL]) -> Self::Signed;
     fn start_signed(self, correction: i32) -> Self::SignedSums;

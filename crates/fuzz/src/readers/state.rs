@@ -12,8 +12,8 @@ use trace::{FORMAT, Law, Record, Source, Template, TraceFile, TraceInfo, TraceWr
 use vocab_align::{DraftId, TargetId};
 
 use super::{put, written};
+use crate::Reader;
 use crate::mutate::Shape;
-use crate::{Outcome, Reader};
 
 /// A saved n-gram cache.
 pub const CACHE: Reader = Reader {
@@ -90,20 +90,13 @@ pub const HEAD: Reader = Reader {
 /// Observations of throughput rules.
 pub const CHAINS: Reader = Reader {
     name: "chains",
-    what: "chains.txt of throughput rules",
-    shape: Shape::Toml,
+    what: "the observations of throughput rules in state.json",
+    shape: Shape::Json,
     seeds: || {
         let chains = [Chain::new(Score::Head), Chain::new(Score::Confidence)];
-        let save = |to: &Path| Chain::save(&chains, &to.join("chains.txt"));
-        Ok(vec![written("chains.txt", save)?])
+        Ok(vec![serde_json::to_vec(&chains)?])
     },
-    read: |folder, bytes| {
-        let path = put(folder, "chains.txt", bytes);
-        match path {
-            Ok(path) => Chain::load(&path).into(),
-            Err(_) => Outcome::Refused,
-        }
-    },
+    read: |_, bytes| serde_json::from_slice::<Vec<Chain>>(bytes).into(),
 };
 
 /// A recorded target.

@@ -11,8 +11,8 @@ use spec_decode::Pair;
 
 use super::checkpoint::{self, Checkpoint, Spot};
 use super::{Arm, Job, Tally};
-use crate::arm::ArmState;
-use crate::state;
+use crate::arm::DraftingArm;
+use crate::state::SavedState;
 
 impl Job<'_> {
     /// Writes the arms' learnt state and the position in the stream, and creates the arms anew from
@@ -37,7 +37,6 @@ impl Job<'_> {
         let journals = writer.lengths()?;
         let manifest = writer.manifest_mut();
         let written = Checkpoint::new(manifest, spot, (done, acceptance), journals, counts);
-        std::fs::create_dir_all(written.state(out))?;
         written.write(out)?;
         // The old arms are dropped first, so that memory holds only one set.
         arms.clear();
@@ -105,11 +104,11 @@ impl Job<'_> {
                 .filter(|a| a.learnt_by.as_ref() == name)
                 .collect();
             let mut state =
-                ArmState::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
+                DraftingArm::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
             if let Some(root) = start.filter(|_| arm.changes()) {
-                let folder = state::arm_folder(root, &arm.name);
+                let folder = SavedState::folder_of(root, &arm.name);
                 state
-                    .load(&folder, &self.pairs())
+                    .load(&folder, &self.drafter.path, &self.pairs())
                     .with_context(|| format!("state of arm `{}`", arm.name))?;
             }
             Ok(Arm::Own(Box::new(state)))
@@ -120,13 +119,18 @@ impl Job<'_> {
     /// Writes the arms' learnt state; an empty folder if no arm learns, so that a stage can start
     /// from it as well.
     pub(super) fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
-        state::create(root)?;
+        let named = || root.display().to_string();
+        // An earlier attempt at the job may have left something.
+        if root.exists() {
+            std::fs::remove_dir_all(root).with_context(named)?;
+        }
+        std::fs::create_dir_all(root).with_context(named)?;
         for (arm, run) in self.config.arms.iter().zip(arms) {
             if let Arm::Own(state) = run
                 && arm.changes()
             {
-                let folder = state::arm_folder(root, &arm.name);
-                state.save(&folder, &self.drafter, &self.pairs())?;
+                let folder = SavedState::folder_of(root, &arm.name);
+                state.save(&folder, &self.drafter.path, &self.pairs())?;
             }
         }
         Ok(())

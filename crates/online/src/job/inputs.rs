@@ -10,7 +10,7 @@ use results::{InputFile, Manifest, RecordedTarget, StepLatency, TorchTarget};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 
 use super::{Job, SPLITS, Tally};
-use crate::state;
+use crate::state::SavedState;
 use crate::target::{Streamed, Target, streamed};
 
 impl<'a> Job<'a> {
@@ -108,8 +108,10 @@ impl<'a> Job<'a> {
             }
         }
         if let Some(root) = start {
-            for path in state::files(root).context("the state it starts from")? {
-                inputs.push(InputFile::hash("state", &path, None)?);
+            for arm in SavedState::of_job(root).context("the state it starts from")? {
+                for path in arm.files()? {
+                    inputs.push(InputFile::hash("state", &path, None)?);
+                }
             }
         }
         Ok(inputs)

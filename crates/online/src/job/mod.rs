@@ -21,7 +21,7 @@ use streams::{DataSource, Prompt, Split};
 use vocab_align::DraftId;
 
 use self::checkpoint::Spot;
-use crate::arm::{ArmState, Question};
+use crate::arm::{DraftingArm, Question};
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
 use crate::record::{Answer, Recording, Settled};
@@ -103,7 +103,7 @@ enum Arm {
     /// Plain decoding of the target.
     Plain,
     /// Drafts with a drafter, n-grams and a learner of its own.
-    Own(Box<ArmState>),
+    Own(Box<DraftingArm>),
     /// Answers held-out prompts with the state of the arm at this index.
     GuestOf(usize),
 }
@@ -386,7 +386,7 @@ fn answer(
 }
 
 /// The state that an arm answers with.
-fn drafting(arms: &[Arm], index: usize) -> Option<&ArmState> {
+fn drafting(arms: &[Arm], index: usize) -> Option<&DraftingArm> {
     match arms.get(index)? {
         Arm::Plain => None,
         Arm::Own(state) => Some(state),

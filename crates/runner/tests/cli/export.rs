@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lm::{Adapter, Checkpoint, HostTensor, StoredType};
-use online::SavedDrafter;
+use online::{SavedState, file_name};
 use predicates::prelude::*;
 use predicates::str::contains;
 
@@ -73,7 +73,10 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
     let folder = tempfile::tempdir().unwrap();
     let (run, cell) = run(folder.path());
     let base = model(&repository().join("models/D"));
-    let learnt = |arm: &str| SavedDrafter::folder_of(&cell.join("state"), arm);
+    let learnt = |arm: &str| {
+        let saved = SavedState::of_arm(&SavedState::folder_of(&cell.join("state"), arm)).unwrap();
+        saved.learnt().join(file_name(""))
+    };
     let tensors = |file: PathBuf| {
         let mut tensors = std::collections::BTreeMap::new();
         lm::read_safetensors(&file, &mut tensors).unwrap();
@@ -180,7 +183,10 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
         export(&run, "hf", &out)
             .args(all)
             .args(["--drafter", "models/L"]),
-        &["models/L: not the drafter that learnt", "--drafter"],
+        &[
+            "learnt by another drafter than models/L, which was models/D",
+            "--drafter",
+        ],
     );
     refused(
         export(&run, "hf", &out).args(all).arg("--adapter"),
@@ -316,6 +322,66 @@ mod of_chats {
         refused(export(&state, "hf", &out).args(["--arm", "x"]), &["--arm"]);
         refused(&mut export(&state, "gguf", &file), &["is there already"]);
         assert!(files(folder.path()) == before);
+    }
+
+    /// The knowledge of a run's arms is the start of a server, a chat and a recorded learner.
+    #[test]
+    fn an_arm_of_a_run_is_served_and_goes_on_learning() {
+        let folder = tempfile::tempdir().unwrap();
+        let (run, cell) = run(folder.path());
+        let before = files(&run);
+        for (arm, part) in [
+            ("all", ["--learn-blocks", "0"]),
+            ("last", ["--learn-blocks", "1"]),
+            ("low", ["--adapter-rank", "4"]),
+        ] {
+            let state = folder.path().join(arm);
+            let said = done(export(&cell, "state", &state).args(["--arm", arm]));
+            assert!(said.contains("--target target=DIR"), "{said}");
+            let models = [
+                "chat",
+                "--target",
+                "target=models/L",
+                "--drafter",
+                "models/D",
+            ];
+            let talk = |more: &[&str]| {
+                let mut command = omnidraft();
+                command.args(models).args(["--max-tokens", "8"]).args(more);
+                command.args(["--learn-every", "1", "--no-controller"]);
+                command.arg("--state").arg(&state);
+                command.write_stdin("Add 2 and 3.\n");
+                command
+            };
+            refused(
+                &mut talk(&["--adapter-rank", "3"]),
+                &["learnt, not an adapter of rank 3", "hint:"],
+            );
+            let updates = || {
+                let out = tempfile::tempdir().unwrap();
+                let said = done(&mut export(&state, "hf", &out.path().join("model")));
+                let updates = said.split_once(" updates").unwrap().0;
+                let updates = updates.rsplit(' ').next().unwrap();
+                updates.parse::<u64>().unwrap()
+            };
+            assert_eq!(updates(), 4, "{arm}");
+            talk(&part).assert().success();
+            assert_eq!(updates(), 5, "{arm}");
+        }
+        // The run stays as it was.
+        assert!(files(&run) == before);
+        refused(
+            export(&run, "state", &folder.path().join("no"))
+                .args(["--arm", "all", "--type", "f32"]),
+            &["--to state"],
+        );
+        // A state of an earlier version.
+        let old = SavedState::folder_of(&cell.join("state"), "all");
+        std::fs::remove_file(old.join("current")).unwrap();
+        refused(
+            export(&run, "hf", &folder.path().join("no")).args(["--arm", "all"]),
+            &["no state of this version", "hint:"],
+        );
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn saved_updates(state: &Path) -> u64 {
         let current = std::fs::read_to_string(state.join("current")).ok()?;
         let meta = std::fs::read(state.join(current).join("state.json")).ok()?;
         let meta: Value = serde_json::from_slice(&meta).ok()?;
-        meta["sums"]["targets"]["L"]["updates"].as_u64()
+        meta["known"]["answers"]["L"]["updates"].as_u64()
     };
     read().unwrap_or(0)
 }
@@ -217,10 +217,10 @@ fn a_killed_server_leaves_a_whole_state() {
         assert!(files >= 2, "{current}: {files} files");
         let meta = std::fs::read_to_string(state.join(current).join("state.json")).unwrap();
         let meta: Value = serde_json::from_str(&meta).unwrap();
-        learnt = meta["sums"]["targets"]["L"]["updates"].as_u64().unwrap();
+        learnt = meta["known"]["answers"]["L"]["updates"].as_u64().unwrap();
         assert!(learnt >= 1, "{meta}");
         // The controller is restored, too.
-        assert!(meta["sums"]["controller"].is_object(), "{meta}");
+        assert!(meta["known"]["controller"].is_object(), "{meta}");
     }
     let frozen = Served::start(&["--state", path, "--no-learn"]);
     assert_eq!(frozen.updates(), learnt);

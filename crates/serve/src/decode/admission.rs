@@ -112,7 +112,7 @@ impl Decoder {
         let terms = self.terms();
         // If nothing is learnt, an answer depends on its request alone.
         let own = terms.is_none() && job.request.drafting;
-        let own = own.then(|| self.caches[&self.cache_of[index]].clone());
+        let own = own.then(|| Box::new(self.known.caches[&target.vocabulary()].clone()));
         let costs = self.costs[index].of(self.concurrency(index, 1));
         let length = match self.options.adapt_length {
             true => {
@@ -128,9 +128,8 @@ impl Decoder {
         } else {
             Costs::default()
         };
-        let vocabulary = self.cache_of[index];
         let corpora = self.corpora.as_mut().filter(|_| job.request.drafting);
-        let source = corpora.map(|corpora| corpora.source(vocabulary, &job.request.user));
+        let source = corpora.map(|corpora| corpora.source(target.vocabulary(), &job.request.user));
         let lookup = source.map(|source| Lookup {
             source,
             costs,

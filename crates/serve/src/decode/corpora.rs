@@ -1,31 +1,19 @@
 //! Texts that answers copy from: of one user, or of all.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use spec_decode::{CopySource, History, SharedCorpus, SuffixCorpus, SuffixLookup};
-use vocab_align::TargetId;
+use online::Texts;
+use spec_decode::{CopySource, History, SuffixLookup};
 
 use crate::options::LookupScope;
 
 /// Bytes that a corpus takes beside its texts.
 const EACH: usize = 512;
 
-/// The texts of one vocabulary and user.
-#[derive(Clone)]
-pub(crate) struct Texts {
-    /// Index of the first target with the vocabulary.
-    pub(crate) target: usize,
-    /// Whose texts they are; `None` if they are shared.
-    pub(crate) user: Option<String>,
-    pub(crate) corpus: SharedCorpus<TargetId>,
-}
-
-impl Texts {
-    fn bytes(&self) -> usize {
-        let name = self.user.as_ref().map_or(0, String::len);
-        locked(&self.corpus).bytes() + name + EACH
-    }
+fn bytes_of(texts: &Texts) -> usize {
+    let name = texts.user.as_ref().map_or(0, String::len);
+    texts.locked().bytes() + name + EACH
 }
 
 /// The texts of a server, within one bound of memory. Of users, those who asked longest ago are
@@ -34,7 +22,7 @@ pub(super) struct Corpora {
     scope: LookupScope,
     limit: usize,
     /// By vocabulary and user, with the number of the answer that used them last.
-    known: BTreeMap<(usize, Option<String>), (u64, Texts)>,
+    known: BTreeMap<(u64, Option<String>), (u64, Texts)>,
     answers: u64,
 }
 
@@ -49,16 +37,16 @@ impl Corpora {
         };
         for texts in saved {
             corpora.answers += 1;
-            let key = (texts.target, texts.user.clone());
+            let key = (texts.vocabulary, texts.user.clone());
             corpora.known.insert(key, (corpora.answers, texts));
         }
         corpora.shrink();
         corpora
     }
 
-    /// The text that an answer copies from. `target` is the first target with its vocabulary. A user
-    /// without a name may be anyone: then only the answer's own prompt is copied from.
-    pub(super) fn source(&mut self, target: usize, user: &str) -> CopySource {
+    /// The text that an answer in this vocabulary copies from. A user without a name may be anyone:
+    /// then only the answer's own prompt is copied from.
+    pub(super) fn source(&mut self, vocabulary: u64, user: &str) -> CopySource {
         let user = match self.scope {
             LookupScope::Shared => None,
             LookupScope::User if !user.is_empty() => Some(user.to_owned()),
@@ -66,12 +54,8 @@ impl Corpora {
         };
         self.answers += 1;
         let limit = self.limit;
-        let texts = || Texts {
-            target,
-            user: user.clone(),
-            corpus: Arc::new(Mutex::new(SuffixCorpus::new(limit))),
-        };
-        let known = self.known.entry((target, user.clone()));
+        let texts = || Texts::new(vocabulary, user.clone(), limit);
+        let known = self.known.entry((vocabulary, user.clone()));
         let (used, texts) = known.or_insert_with(|| (0, texts()));
         *used = self.answers;
         SuffixLookup::new(Some(Arc::clone(&texts.corpus))).into()
@@ -93,7 +77,7 @@ impl Corpora {
     }
 
     fn shrink(&mut self) {
-        let bytes = |(_, texts): &(u64, Texts)| texts.bytes();
+        let bytes = |(_, texts): &(u64, Texts)| bytes_of(texts);
         let mut total: usize = self.known.values().map(bytes).sum();
         while total > self.limit {
             let oldest = self.known.iter().min_by_key(|(_, (used, _))| *used);
@@ -101,7 +85,7 @@ impl Corpora {
                 return;
             };
             let before = bytes(texts);
-            let mut corpus = locked(&texts.1.corpus);
+            let mut corpus = texts.1.locked();
             corpus.forget();
             let empty = corpus.is_empty();
             drop(corpus);
@@ -114,13 +98,10 @@ impl Corpora {
     }
 }
 
-/// A corpus; a text is added to it as a whole or not at all, whatever became of who held it.
-pub(crate) fn locked(corpus: &SharedCorpus<TargetId>) -> MutexGuard<'_, SuffixCorpus<TargetId>> {
-    corpus.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
+    use vocab_align::TargetId;
+
     use super::*;
 
     fn text(seed: u32) -> Vec<TargetId> {
@@ -167,7 +148,7 @@ mod tests {
         for round in 0..40 {
             answer(&mut corpora, "always", 1);
             answer(&mut corpora, &format!("user {round}"), round);
-            let bytes: usize = corpora.texts().iter().map(Texts::bytes).sum();
+            let bytes: usize = corpora.texts().iter().map(bytes_of).sum();
             assert!(bytes <= limit, "{bytes}");
         }
         assert!(knows(&mut corpora, "always", 1) && knows(&mut corpora, "user 39", 39));

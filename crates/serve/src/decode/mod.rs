@@ -22,26 +22,26 @@ mod target_model;
 mod text;
 mod verifier;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use adaptive_draft::{Chain, Head};
+use adaptive_draft::Head;
 use anyhow::Result;
 use models::{Engine, Packed};
 use ngram_cache::{CacheConfig, NgramCache};
+use online::ArmState;
 use spec_decode::LanguageModel;
 
 use crate::error::ApiError;
 use crate::learn::LearnerQueue;
-use crate::models::{Models, Target};
+use crate::models::Models;
 use crate::options::Options;
 use crate::request::{Event, Job};
 use crate::stats::Stats;
 
 use corpora::Corpora;
-pub(crate) use corpora::{Texts, locked};
 use costs::TargetCosts;
 use lengths::DraftLengths;
 use remote_rounds::{RemoteQueue, Reply};
@@ -50,19 +50,6 @@ use sequence::{Sequence, Slot};
 use target_model::TargetModel;
 use verifier::Verifiers;
 pub(crate) use verifier::VerifyRequest;
-
-/// N-gram caches by index of the target; targets with the same vocabulary share that of the first.
-pub(crate) type Caches = BTreeMap<usize, NgramCache>;
-
-/// The state that the decode thread learns by itself.
-#[derive(Clone, Default)]
-pub(crate) struct Snapshot {
-    pub(crate) caches: Caches,
-    /// Acceptance statistics of draft tokens, by name of the adapter.
-    pub(crate) chains: BTreeMap<String, Vec<Chain>>,
-    /// Texts to copy from, the least recently used first.
-    pub(crate) texts: Vec<Texts>,
-}
 
 /// A request whose prompt is being read.
 struct Prefilling {
@@ -93,8 +80,8 @@ pub(crate) enum Command {
     Weights(String, Box<Packed>),
     /// A new state of an adapter's acceptance head, and the number of its training steps.
     Head(String, Arc<Head>, u64),
-    /// A request for a copy of the n-gram caches.
-    Snapshot(Sender<Snapshot>),
+    /// A request for a copy of what the decode thread knows.
+    Snapshot(Sender<ArmState>),
     /// No more requests are taken; running answers have until then.
     Stop(Instant),
 }
@@ -113,9 +100,9 @@ pub(crate) struct Decoder {
     stats: Arc<Stats>,
     commands: Receiver<Command>,
     learner: Option<LearnerQueue>,
-    caches: BTreeMap<usize, Box<NgramCache>>,
-    /// Target whose n-gram cache a target uses.
-    cache_of: Vec<usize>,
+    /// The n-gram caches in use, and what is only kept; the rest is in `lengths`, `corpora` and
+    /// `stats`.
+    known: ArmState,
     /// Packed weights by adapter, with their version.
     weights: HashMap<String, (u64, Packed)>,
     /// Weights of an adapter that has learnt nothing.
@@ -153,27 +140,17 @@ impl Decoder {
         stats: Arc<Stats>,
         channel: CommandChannel<'_>,
         learner: Option<LearnerQueue>,
-        snapshot: Snapshot,
+        mut known: ArmState,
     ) -> Result<Self> {
-        let Snapshot {
-            caches,
-            chains,
-            texts,
-        } = snapshot;
-        let vocabulary = |t: &Target| t.pair.target.fingerprint();
-        let first = |target: &Target| {
-            let same = |other: &Target| vocabulary(other) == vocabulary(target);
-            models.targets.iter().position(same).unwrap_or_default()
-        };
-        let cache_of: Vec<usize> = models.targets.iter().map(first).collect();
-        let mut caches: BTreeMap<usize, Box<NgramCache>> = caches
-            .into_iter()
-            .map(|(i, cache)| (i, Box::new(cache)))
-            .collect();
-        for &index in &cache_of {
-            let fresh = || Box::new(NgramCache::new(cache_config(&options)));
-            caches.entry(index).or_insert_with(fresh);
+        for target in &models.targets {
+            let fresh = || NgramCache::new(cache_config(&options));
+            let cache = known.caches.entry(target.vocabulary());
+            cache.or_insert_with(fresh);
         }
+        let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
+        let mut chains = std::mem::take(&mut known.chains);
+        chains.retain(|name, _| served(name));
+        let texts = std::mem::take(&mut known.texts);
         let mut drafter = models.drafter.engine(options.drafter_engine())?;
         let expose = options.expose.map(|e| (e.sessions, e.idle));
         let (sessions, idle) = expose.unwrap_or_default();
@@ -205,8 +182,7 @@ impl Decoder {
             draft_logits: Vec::new(),
             probed: Some(Instant::now()),
             stopping: None,
-            cache_of,
-            caches,
+            known,
             models,
             options,
             stats,
@@ -228,7 +204,7 @@ impl Decoder {
     }
 
     /// Decodes until it is told to stop. Returns the state at the end.
-    pub(crate) fn run(mut self) -> Snapshot {
+    pub(crate) fn run(mut self) -> ArmState {
         loop {
             self.stats.load(self.running.len(), self.waiting.len());
             self.listen();
@@ -251,16 +227,14 @@ impl Decoder {
         self.snapshot()
     }
 
-    fn snapshot(&self) -> Snapshot {
-        let caches = self.caches.iter().map(|(i, cache)| (*i, (**cache).clone()));
-        Snapshot {
-            caches: caches.collect(),
-            chains: match self.options.adapt_length {
-                true => self.lengths.chains(),
-                false => BTreeMap::new(),
-            },
-            texts: self.corpora.as_ref().map_or_else(Vec::new, Corpora::texts),
+    fn snapshot(&self) -> ArmState {
+        let mut known = self.known.clone();
+        if self.options.adapt_length {
+            known.chains = self.lengths.chains();
         }
+        known.texts = self.corpora.as_ref().map_or_else(Vec::new, Corpora::texts);
+        self.stats.write_into(&mut known);
+        known
     }
 
     /// Handles the messages that have come; waits for one if there is nothing to do.
@@ -333,14 +307,9 @@ impl Decoder {
 }
 
 /// The n-grams that the sequences of a pair share; `None` if the sequence has its own.
-fn shared<'a>(
-    caches: &'a BTreeMap<usize, Box<NgramCache>>,
-    cache_of: &[usize],
-    sequence: &Sequence,
-) -> Option<&'a NgramCache> {
-    caches
-        .get(&cache_of[sequence.slot.target])
-        .map(|cache| &**cache)
+fn shared<'a>(known: &'a ArmState, models: &Models, sequence: &Sequence) -> Option<&'a NgramCache> {
+    let target = &models.targets[sequence.slot.target];
+    known.caches.get(&target.vocabulary())
 }
 
 fn fail(job: &mut Job, message: &str, stats: &Stats) {

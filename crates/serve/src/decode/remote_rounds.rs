@@ -111,7 +111,7 @@ impl Decoder {
                 if sequence.slot.target != target || sequence.awaited.is_some() {
                     continue;
                 }
-                let shared = shared(&self.caches, &self.cache_of, sequence);
+                let shared = shared(&self.known, &self.models, sequence);
                 match sequence.remote_round(shared, self.options.remote.law_top) {
                     None => {}
                     Some(Ok(round)) => {

@@ -112,7 +112,7 @@ impl Decoder {
         mut act: impl FnMut(&mut Sequence, Option<&NgramCache>) -> Result<(), SpecError>,
     ) {
         for (i, sequence) in self.running.iter_mut().enumerate() {
-            let shared = shared(&self.caches, &self.cache_of, sequence);
+            let shared = shared(&self.known, &self.models, sequence);
             if let Err(error) = act(sequence, shared) {
                 failed.push((i, ApiError::Internal(error.to_string())));
             }
@@ -170,7 +170,7 @@ impl Decoder {
             };
             let range = at..at + count * vocab;
             at = range.end;
-            let shared = shared(&self.caches, &self.cache_of, sequence);
+            let shared = shared(&self.known, &self.models, sequence);
             let logits = match &error {
                 None => self.logits.get(range.clone()).unwrap_or_default(),
                 // A failed forward fails every sequence in it.
@@ -249,9 +249,8 @@ impl Decoder {
         let target = self.running[i].slot.target;
         let concurrency = self.concurrency(target, 0);
         let sequence = &mut self.running[i];
-        let cache = self.caches.get_mut(&self.cache_of[target]);
         let entry = &self.models.targets[target];
-        let cache = cache.map(|cache| &mut **cache);
+        let cache = self.known.caches.get_mut(&entry.vocabulary());
         match sequence.commit(cache, logits, entry, step.alone) {
             Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
             Ok(None) => ended.push((i, None)),

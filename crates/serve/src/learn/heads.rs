@@ -1,11 +1,12 @@
 //! Acceptance heads, trained on answers by Algorithm 4 of the paper, one per adapter.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use adaptive_draft::{Example, Head, HeadConfig, HeadReport, HeadTrainer};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use online::{Generation, SavedState};
 
 use super::SEED;
 
@@ -16,30 +17,35 @@ const BUFFER: usize = 4096;
 pub(super) struct Heads {
     /// Number of features that a head reads.
     features: usize,
-    /// Folder of saved heads.
-    saved: Option<PathBuf>,
+    /// The state that holds saved heads.
+    state: Option<PathBuf>,
     by_name: BTreeMap<String, HeadTrainer>,
 }
 
 impl Heads {
-    /// Heads that continue from those in `saved`, read when first used. `features` is their input
+    /// Heads that continue from those in `state`, read when first used. `features` is their input
     /// length.
-    pub(super) fn new(features: usize, saved: Option<PathBuf>) -> Self {
+    pub(super) fn new(features: usize, state: Option<PathBuf>) -> Self {
         Self {
             features,
-            saved,
+            state,
             by_name: BTreeMap::new(),
         }
     }
 
     /// The head of an adapter and the number of its training steps; `None` if it was never trained.
     pub(super) fn known(&mut self, name: &str) -> Result<Option<(Arc<Head>, u64)>> {
-        let here = self.by_name.contains_key(name);
-        if !here && !self.file(name).is_some_and(|path| path.is_file()) {
-            return Ok(None);
+        if !self.by_name.contains_key(name) {
+            let Some(saved) = self.saved(name)? else {
+                return Ok(None);
+            };
+            self.by_name.insert(name.to_owned(), saved);
         }
-        let trainer = self.of(name)?;
-        Ok(Some((Arc::new(trainer.head().clone()), trainer.steps())))
+        let trainer = self
+            .by_name
+            .get(name)
+            .map(|t| (t.head().clone(), t.steps()));
+        Ok(trainer.map(|(head, steps)| (Arc::new(head), steps)))
     }
 
     /// Adds tokens that verification decided to the buffer R.
@@ -57,42 +63,35 @@ impl Heads {
     }
 
     /// Writes the heads that were used since the start.
-    pub(super) fn save(&self, folder: &Path) -> Result<()> {
-        for (name, trainer) in &self.by_name {
-            trainer.save(&folder.join(file_of(name)))?;
-        }
-        Ok(())
+    pub(super) fn save(&self, to: &Generation<'_>) -> Result<()> {
+        let mut all = self.by_name.iter();
+        all.try_for_each(|(name, trainer)| to.head(name, trainer))
     }
 
-    fn file(&self, name: &str) -> Option<PathBuf> {
-        Some(self.saved.as_ref()?.join(file_of(name)))
+    fn config() -> HeadConfig {
+        HeadConfig {
+            buffer: BUFFER,
+            ..HeadConfig::default()
+        }
+    }
+
+    fn saved(&self, name: &str) -> Result<Option<HeadTrainer>> {
+        let saved = self.state.as_deref().map(SavedState::open).transpose()?;
+        match saved.flatten() {
+            Some(saved) => saved.head(name, self.features, Self::config(), SEED),
+            None => Ok(None),
+        }
     }
 
     fn of(&mut self, name: &str) -> Result<&mut HeadTrainer> {
         if !self.by_name.contains_key(name) {
-            let config = HeadConfig {
-                buffer: BUFFER,
-                ..HeadConfig::default()
-            };
-            let trainer = match self.file(name).filter(|path| path.is_file()) {
-                Some(path) => {
-                    let trainer = HeadTrainer::load(&path, config, SEED)?;
-                    if trainer.head().features() != self.features {
-                        bail!("{}: belongs to another drafter", path.display());
-                    }
-                    trainer
-                }
-                None => {
-                    let head = Head::new(self.features, config.hidden, SEED);
-                    HeadTrainer::new(head, config, SEED)
-                }
-            };
+            let config = Self::config();
+            let trainer = self.saved(name)?.unwrap_or_else(|| {
+                let head = Head::new(self.features, config.hidden, SEED);
+                HeadTrainer::new(head, config, SEED)
+            });
             self.by_name.insert(name.to_owned(), trainer);
         }
         self.by_name.get_mut(name).context("a head just made")
     }
-}
-
-fn file_of(name: &str) -> String {
-    format!("{}.safetensors", online::file_name(name))
 }

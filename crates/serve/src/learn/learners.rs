@@ -1,13 +1,13 @@
 //! The learners of all adapters.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use online::Learner;
+use online::{Generation, Learner, SavedState};
 
-use super::{SEED, Saved};
+use super::SEED;
 use crate::models::Models;
 use crate::options::{LearnOptions, MAX_ADAPTERS};
 
@@ -18,8 +18,8 @@ pub(super) struct Learners {
     /// Maximum bytes of the examples that each learner replays.
     replay_bytes: usize,
     pub(super) models: Arc<Models>,
-    /// Folder of saved weights or adapters.
-    saved: Option<PathBuf>,
+    /// The state that holds saved weights or adapters.
+    state: Option<PathBuf>,
     by_name: BTreeMap<String, Learner>,
     /// Names of adapters in use.
     names: Vec<String>,
@@ -30,13 +30,13 @@ impl Learners {
         options: LearnOptions,
         replay_bytes: usize,
         models: Arc<Models>,
-        saved: &Saved,
+        state: Option<PathBuf>,
     ) -> Self {
         Self {
             options,
             replay_bytes,
             models,
-            saved: saved.learnt.clone(),
+            state,
             by_name: BTreeMap::new(),
             names: Vec::new(),
         }
@@ -69,10 +69,15 @@ impl Learners {
             let (checkpoint, terms) = (self.models.drafter.checkpoint()?, config.terms()?);
             let mut learner = Learner::new(&checkpoint, terms, config, SEED)?;
             learner.limit_replay(self.replay_bytes)?;
-            let folder = self.saved.as_ref().map(|saved| saved.join(folder(&key)));
-            if let Some(folder) = folder.filter(|folder| folder.is_dir()) {
-                let what = || format!("what `{name}` learnt");
-                learner.load(&folder).with_context(what)?;
+            let saved = self.state.as_deref().map(SavedState::open).transpose()?;
+            if let Some(saved) = saved.flatten() {
+                // Weights are found by their name; adapters are all read at once.
+                learner.turn_to(&key)?;
+                let names = saved.names()?;
+                if key.is_empty() && !names.is_empty() || names.contains(&key) {
+                    let what = || format!("what `{name}` learnt");
+                    learner.load(&saved.learnt()).with_context(what)?;
+                }
             }
             self.by_name.insert(key.clone(), learner);
         }
@@ -88,20 +93,9 @@ impl Learners {
         self.by_name.remove(&self.key(name));
     }
 
-    /// Writes each learner into a folder of its own. Returns the names of adapters in use.
-    pub(super) fn save(&mut self, root: &Path) -> Result<Vec<String>> {
-        let base = self.models.drafter.path.display().to_string();
-        for (key, learner) in &mut self.by_name {
-            learner.save(&root.join(folder(key)), &base)?;
-        }
-        Ok(self.names.clone())
-    }
-}
-
-/// Folder of a learner inside the saved state.
-pub(super) fn folder(key: &str) -> String {
-    match key {
-        "" => "adapters".to_owned(),
-        key => online::file_name(key),
+    /// Writes all learners.
+    pub(super) fn save(&mut self, to: &Generation<'_>) -> Result<()> {
+        let mut all = self.by_name.values_mut();
+        all.try_for_each(|learner| to.weights(learner))
     }
 }

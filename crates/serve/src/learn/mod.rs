@@ -4,8 +4,6 @@
 mod heads;
 mod learners;
 mod recorded;
-mod saved;
-mod state;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,18 +15,16 @@ use adaptive_draft::SCALARS;
 use anyhow::Result;
 use distill_loss::Example;
 use models::Packed;
-use online::LearntWeights;
+use online::{ArmState, LearntPart, LearntWeights, SavedState, StateFolder, Wanted};
 
-use crate::decode::{Command, Snapshot, target_of, terms_of};
+use crate::decode::{Command, cache_config, target_of, terms_of};
 use crate::models::Models;
-use crate::options::{LearnOptions, LearnScope, Options};
+use crate::options::{LearnOptions, LearnScope, LookupScope, Options};
 use crate::stats::Stats;
 
 use heads::Heads;
 use learners::Learners;
 pub use recorded::{KnownRow, RecordedAnswer, RecordedLearner};
-pub use saved::{LearntBy, SavedState};
-pub(crate) use state::{Saved, State};
 
 /// Maximum number of examples that wait for the learner; more are dropped.
 const WAITING: usize = 64;
@@ -118,7 +114,7 @@ pub(crate) struct LearnerThread {
     waiting: BTreeMap<String, VecDeque<Example>>,
     /// Bytes of the examples that wait, here and in the queue.
     held: Arc<AtomicUsize>,
-    state: Option<State>,
+    state: Option<StateFolder>,
     next_update: Instant,
     next_save: Instant,
     /// True if something was learnt after the last saving.
@@ -155,11 +151,11 @@ impl LearnerThread {
         learn: LearnOptions,
         stats: Arc<Stats>,
         decoder: Sender<Command>,
-        state: Option<State>,
-        saved: &Saved,
+        state: Option<StateFolder>,
     ) -> Result<(Self, LearnerHandle)> {
         let budget = options.example_bytes;
-        let mut learners = Learners::new(learn, budget, Arc::clone(&models), saved);
+        let root = options.state.clone();
+        let mut learners = Learners::new(learn, budget, Arc::clone(&models), root);
         let first = models.targets.first().map_or("", |target| &target.name);
         let terms = terms_of(learners.of(first)?);
         let (sender, messages) = sync_channel(WAITING);
@@ -171,13 +167,13 @@ impl LearnerThread {
             limit: budget,
         };
         let mut thread = Self {
-            heads: heads_of(&models, saved),
+            heads: heads_of(&models, &options),
             waiting: BTreeMap::new(),
             held,
             next_update: Instant::now(),
             next_save: Instant::now() + options.save_every,
             changed: false,
-            answers: stats.sums().answers(),
+            answers: stats.answers(),
             models,
             options,
             stats,
@@ -189,7 +185,6 @@ impl LearnerThread {
         publish_all(
             &mut thread.learners,
             &mut thread.heads,
-            &saved.adapters,
             &thread.options,
             &thread.decoder,
         )?;
@@ -201,7 +196,7 @@ impl LearnerThread {
     }
 
     /// Learns until it is told to stop, then waits for `caches` and saves a last time.
-    pub(crate) fn run(mut self, caches: &Receiver<Snapshot>) {
+    pub(crate) fn run(mut self, caches: &Receiver<ArmState>) {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
@@ -328,7 +323,7 @@ impl LearnerThread {
 
     fn save_now(&mut self) {
         self.next_save = Instant::now() + self.options.save_every;
-        let answers = self.stats.sums().answers();
+        let answers = self.stats.answers();
         let counted = std::mem::replace(&mut self.answers, answers) != answers;
         let changed = std::mem::take(&mut self.changed) || counted;
         if self.state.is_none() || !changed {
@@ -342,15 +337,15 @@ impl LearnerThread {
         }
     }
 
-    fn save(&mut self, caches: &Snapshot) {
+    fn save(&mut self, known: &ArmState) {
         let Some(state) = &mut self.state else {
             return;
         };
         let (learners, heads) = (&mut self.learners, &self.heads);
-        let served = (&*self.models, &*self.options);
-        let written = state.write(served, caches, &self.stats.sums(), |to| {
-            heads.save(to.heads)?;
-            learners.save(to.learnt)
+        let limit = self.options.state_bytes;
+        let written = state.write(known, &self.models.pairs(), limit, |to| {
+            heads.save(to)?;
+            learners.save(to)
         });
         match written {
             Ok(bytes) => self.stats.saved(Some(bytes)),
@@ -383,10 +378,34 @@ fn publish(
     Ok(())
 }
 
+/// Opens the folder of a state, with what is known for the served targets.
+pub(crate) fn open_state(
+    models: &Models,
+    options: &Options,
+    part: Option<LearntPart>,
+) -> Result<Option<(StateFolder, ArmState)>> {
+    let Some(root) = &options.state else {
+        return Ok(None);
+    };
+    let wanted = Wanted {
+        drafter: &models.drafter.path,
+        part,
+        pairs: &models.pairs(),
+        caches: cache_config(options),
+        text_bytes: options.lookup_bytes,
+        texts: match options.lookup {
+            Some(LookupScope::User) => |user| user.is_some(),
+            Some(LookupScope::Shared) => |user| user.is_none(),
+            Some(LookupScope::Own) | None => |_| false,
+        },
+    };
+    StateFolder::open(root, &wanted).map(Some)
+}
+
 /// The heads of a drafter as they were saved.
-fn heads_of(models: &Models, saved: &Saved) -> Heads {
+fn heads_of(models: &Models, options: &Options) -> Heads {
     let features = models.drafter.config().hidden_size + SCALARS;
-    Heads::new(features, saved.heads.clone())
+    Heads::new(features, options.state.clone())
 }
 
 /// Sends the saved weights and heads of adapters whose targets are served to the decode thread; the
@@ -394,12 +413,16 @@ fn heads_of(models: &Models, saved: &Saved) -> Heads {
 fn publish_all(
     learners: &mut Learners,
     heads: &mut Heads,
-    adapters: &[String],
     options: &Options,
     decoder: &Sender<Command>,
 ) -> Result<()> {
     let models = Arc::clone(&learners.models);
     let served = |name: &str| models.targets.iter().any(|t| t.name == target_of(name));
+    let saved = options.state.as_deref().map(SavedState::open).transpose()?;
+    let adapters = match saved.flatten() {
+        Some(saved) => saved.names()?,
+        None => Vec::new(),
+    };
     for name in adapters.iter().filter(|name| served(name)) {
         let weights = learners.of(name)?.weights()?;
         publish(name, &weights, &models, options, decoder)?;
@@ -409,7 +432,7 @@ fn publish_all(
     }
     // A head may have been trained before its drafter.
     let targets = models.targets.iter().map(|target| &target.name);
-    let names: BTreeSet<&String> = targets.chain(adapters).collect();
+    let names: BTreeSet<&String> = targets.chain(&adapters).collect();
     for name in names.into_iter().filter(|name| served(name)) {
         if let Some((head, steps)) = heads.known(name)? {
             let _ = decoder.send(Command::Head(name.clone(), head, steps));
@@ -422,22 +445,18 @@ fn publish_all(
 pub(crate) fn publish_saved(
     models: &Arc<Models>,
     options: &Options,
-    state: Option<&State>,
-    saved: &Saved,
+    part: LearntPart,
     decoder: &Sender<Command>,
 ) -> Result<()> {
-    let Some(state) = state else {
-        return Ok(());
-    };
     let frozen = LearnOptions {
         every: 1,
         rate: Some(0.0),
-        rank: state.trainable().rank,
-        blocks: Some(state.trainable().blocks),
+        rank: part.rank,
+        blocks: Some(part.blocks),
         updates_per_minute: None,
         scope: LearnScope::Target,
     };
-    let mut learners = Learners::new(frozen, 0, Arc::clone(models), saved);
-    let mut heads = heads_of(models, saved);
-    publish_all(&mut learners, &mut heads, &saved.adapters, options, decoder)
+    let mut learners = Learners::new(frozen, 0, Arc::clone(models), options.state.clone());
+    let mut heads = heads_of(models, options);
+    publish_all(&mut learners, &mut heads, options, decoder)
 }

@@ -1,13 +1,12 @@
 //! Learning from answers that a target gave elsewhere, without the target at hand.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
-use online::LearntWeights;
+use online::{ArmState, LearntWeights, StateFolder};
 use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
     StreamName, TeacherSink, Totals, VerifyMode,
@@ -16,9 +15,8 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::heads::Heads;
 use super::learners::Learners;
-use super::state::State;
-use super::{Saved, Terms, heads_of};
-use crate::decode::{Snapshot, cache_config, terms_of};
+use super::{Terms, heads_of, open_state};
+use crate::decode::{cache_config, terms_of};
 use crate::models::{Encoded, Models};
 use crate::options::Options;
 use crate::stats::Stats;
@@ -147,9 +145,9 @@ pub struct RecordedLearner {
     waiting: Vec<Example>,
     session: Session<Engine, Replay>,
     cache: NgramCache,
-    snapshot: Snapshot,
+    known: ArmState,
     stats: Stats,
-    state: State,
+    state: StateFolder,
 }
 
 impl RecordedLearner {
@@ -161,15 +159,13 @@ impl RecordedLearner {
     /// or in use.
     pub fn open(options: Options) -> Result<Self> {
         let learn = options.learn.context("nothing is to be learnt")?;
-        let root: PathBuf = options
-            .state
-            .clone()
-            .context("there is no state to learn into")?;
         let models = Arc::new(Models::of_texts(&options)?);
         let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
-        let (state, mut saved) = State::open(&root, &models, &options, Some(learn.trainable()))?;
-        let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), &saved);
-        let heads = heads_of(&models, &saved);
+        let (state, mut known) = open_state(&models, &options, Some(learn.part()))?
+            .context("there is no state to learn into")?;
+        let root = options.state.clone();
+        let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
+        let heads = heads_of(&models, &options);
         let target = &models.targets[0];
         let terms = terms_of(learners.of(&target.name)?);
         let mut drafter = models.drafter.engine(options.drafter_engine())?;
@@ -187,11 +183,10 @@ impl RecordedLearner {
         };
         let session = Session::new(drafter, replay, target.pair.clone(), config)
             .with_context(|| format!("target `{}`", target.name))?;
-        let cache = saved.snapshot.caches.remove(&0);
+        let cache = known.caches.remove(&target.pair.target.fingerprint());
         let cache = cache.unwrap_or_else(|| NgramCache::new(cache_config(&options)));
-        let Saved { snapshot, sums, .. } = saved;
         let mut learner = Self {
-            stats: Stats::new(sums),
+            stats: Stats::new(&known),
             models,
             options,
             learners,
@@ -200,7 +195,7 @@ impl RecordedLearner {
             waiting: Vec::new(),
             session,
             cache,
-            snapshot,
+            known,
             state,
         };
         let weights = learner.learner()?.weights()?;
@@ -291,18 +286,16 @@ impl RecordedLearner {
     /// # Errors
     /// A folder that cannot be written, a state above its limit.
     pub fn save(&mut self) -> Result<u64> {
-        self.snapshot.caches.insert(0, self.cache.clone());
+        let vocabulary = self.models.targets[0].pair.target.fingerprint();
+        self.known.caches.insert(vocabulary, self.cache.clone());
+        self.stats.write_into(&mut self.known);
         let (learners, heads) = (&mut self.learners, &self.heads);
-        let sums = self.stats.sums();
-        self.state.write(
-            (&*self.models, &self.options),
-            &self.snapshot,
-            &sums,
-            |to| {
-                heads.save(to.heads)?;
-                learners.save(to.learnt)
-            },
-        )
+        let limit = self.options.state_bytes;
+        self.state
+            .write(&self.known, &self.models.pairs(), limit, |to| {
+                heads.save(to)?;
+                learners.save(to)
+            })
     }
 
     fn learner(&mut self) -> Result<&mut online::Learner> {

@@ -7,23 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, HeadReport, Standing, Way};
-use serde::{Deserialize, Serialize};
+use online::{AnswerSums, ArmState, STRIDE};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
 
 use crate::remote::Traffic;
 
-/// Number of answers per point of the history.
-pub(crate) const STRIDE: usize = 10;
 /// Factor by which earlier steps fade, per step, in the estimate of the speedup.
 const MEMORY: f64 = 0.998;
 /// Weight of a new measurement of a plain step.
 const FRESH: f64 = 0.3;
 /// Weight of a new calibration error of a head.
 const FRESH_HEAD: f64 = 0.05;
-/// Maximum number of points of the history.
-const POINTS: usize = 500;
-
 /// One step of the decode thread: a round of all sequences.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Step {
@@ -52,62 +47,13 @@ impl Step {
     }
 }
 
-/// Sums since the state was new, saved with it.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct Sums {
-    /// Sums over answers with the drafter, by target.
-    pub(crate) targets: BTreeMap<String, TargetSums>,
-    /// Costs and savings of answers, if a controller decides.
-    controller: Option<Controller>,
-}
-
-/// Sums of one target.
-#[derive(Debug, Default, Clone, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct TargetSums {
-    answers: u64,
-    rounds: u64,
-    tokens: u64,
-    proposed: u64,
-    accepted: u64,
-    ngrams: u64,
-    pub(crate) updates: u64,
-    /// Training steps of its acceptance heads.
-    head_steps: u64,
-    /// Mean acceptance rate and mean tokens per round of every [`STRIDE`] answers.
-    history: Vec<[f64; 2]>,
-    /// Number and sums of the answers after the last point.
-    open: (usize, f64, f64),
-}
-
-impl TargetSums {
-    /// Number of answers with the drafter so far.
-    pub(crate) fn answers(&self) -> u64 {
-        self.answers
-    }
-
-    /// Mean acceptance rates of the first and of the last [`STRIDE`] answers that are kept; `None`
-    /// if there are fewer than two points.
-    pub(crate) fn acceptance(&self) -> Option<[f64; 2]> {
-        match self.history.as_slice() {
-            [[first, _], .., [last, _]] => Some([*first, *last]),
-            _ => None,
-        }
-    }
-}
-
-impl Sums {
-    /// Number of answers with the drafter so far.
-    pub(crate) fn answers(&self) -> u64 {
-        self.targets.values().map(|own| own.answers).sum()
-    }
-}
-
 #[derive(Debug, Default)]
 struct Counters {
-    sums: Sums,
-    /// True if the controller of the sums is in use; otherwise it is only kept.
+    /// Sums over answers with the drafter since the state was new, by target.
+    targets: BTreeMap<String, AnswerSums>,
+    /// Costs and savings of answers.
+    controller: Option<Controller>,
+    /// True if the controller is in use; otherwise it is only kept.
     controlled: bool,
     plain_step: BTreeMap<usize, f64>,
     requests: BTreeMap<u16, u64>,
@@ -148,14 +94,15 @@ struct Counters {
 impl Counters {
     /// The controller, if it is in use.
     fn controller(&mut self) -> Option<&mut Controller> {
-        let controller = self.sums.controller.as_mut();
-        controller.filter(|_| self.controlled)
+        self.controller.as_mut().filter(|_| self.controlled)
     }
 
     /// The decisions for a target, if a controller is in use.
     fn standing(&self, target: &str) -> Option<Standing> {
-        let controller = self.sums.controller.as_ref();
-        controller.filter(|_| self.controlled)?.standing(target)
+        self.controller
+            .as_ref()
+            .filter(|_| self.controlled)?
+            .standing(target)
     }
 }
 
@@ -167,9 +114,11 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn new(sums: Sums) -> Self {
+    /// Continues with the sums and the controller of a state.
+    pub(crate) fn new(known: &ArmState) -> Self {
         let counters = Counters {
-            sums,
+            targets: known.answers.clone(),
+            controller: known.controller.clone(),
             ..Counters::default()
         };
         Self {
@@ -182,7 +131,7 @@ impl Stats {
     pub(crate) fn control(&self, config: ControllerConfig) {
         let mut counters = self.counters();
         counters.controlled = true;
-        let controller = &mut counters.sums.controller;
+        let controller = &mut counters.controller;
         match controller {
             Some(controller) => controller.reconfigure(config),
             None => *controller = Some(Controller::new(config)),
@@ -273,27 +222,8 @@ impl Stats {
             counters.plain_tokens += given as u64;
             return;
         }
-        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
-        sums.answers += 1;
-        sums.rounds += totals.rounds as u64;
-        sums.tokens += given as u64;
-        sums.proposed += totals.proposed as u64;
-        sums.accepted += totals.accepted as u64;
-        sums.ngrams += totals.ngrams_accepted as u64;
-        if totals.proposing_rounds > 0 {
-            let (n, acceptance, length) = &mut sums.open;
-            *n += 1;
-            *acceptance += totals.acceptance_rate();
-            *length += totals.block_efficiency();
-            if *n == STRIDE {
-                let point = [*acceptance / STRIDE as f64, *length / STRIDE as f64];
-                sums.history.push(point);
-                sums.open = (0, 0.0, 0.0);
-                if sums.history.len() > POINTS {
-                    sums.history.remove(0);
-                }
-            }
-        }
+        let sums = counters.targets.entry(target.to_owned()).or_default();
+        sums.add(totals, given);
     }
 
     pub(crate) fn cancelled(&self) {
@@ -318,7 +248,7 @@ impl Stats {
 
     pub(crate) fn update(&self, target: &str, loss: f64, seconds: f64) {
         let mut counters = self.counters();
-        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
+        let sums = counters.targets.entry(target.to_owned()).or_default();
         sums.updates += 1;
         counters.loss = loss;
         counters.update_seconds += seconds;
@@ -332,7 +262,7 @@ impl Stats {
 
     pub(crate) fn head_step(&self, target: &str, report: &HeadReport) {
         let mut counters = self.counters();
-        let sums = counters.sums.targets.entry(target.to_owned()).or_default();
+        let sums = counters.targets.entry(target.to_owned()).or_default();
         sums.head_steps += 1;
         let found = report.calibration_error;
         if found.is_finite() {
@@ -363,9 +293,17 @@ impl Stats {
         }
     }
 
-    /// The sums that are saved with the state.
-    pub(crate) fn sums(&self) -> Sums {
-        self.counters().sums.clone()
+    /// Number of answers with the drafter since the state was new.
+    pub(crate) fn answers(&self) -> u64 {
+        let counters = self.counters();
+        counters.targets.values().map(|own| own.answers).sum()
+    }
+
+    /// Puts the sums and the controller into a state.
+    pub(crate) fn write_into(&self, known: &mut ArmState) {
+        let counters = self.counters();
+        known.answers.clone_from(&counters.targets);
+        known.controller.clone_from(&counters.controller);
     }
 
     /// Speedup estimate: seconds of plain decoding over seconds with the drafter for the same
@@ -383,7 +321,7 @@ impl Stats {
     /// A line per target, for people.
     pub fn summary(&self) -> Vec<String> {
         let counters = self.counters();
-        let line = |(name, sums): (&String, &TargetSums)| {
+        let line = |(name, sums): (&String, &AnswerSums)| {
             let share = 100.0 * sums.accepted as f64 / sums.proposed.max(1) as f64;
             let length = sums.tokens as f64 / sums.rounds.max(1) as f64;
             format!(
@@ -391,8 +329,8 @@ impl Stats {
                 sums.answers, sums.updates
             )
         };
-        let lines = counters.sums.targets.iter().map(line);
-        let standings = counters.sums.targets.keys();
+        let lines = counters.targets.iter().map(line);
+        let standings = counters.targets.keys();
         let standings = standings.filter_map(|name| Some((name, counters.standing(name)?)));
         let stands = standings.map(|(name, standing)| {
             let word = |on: bool| if on { "on" } else { "rests" };
@@ -410,7 +348,6 @@ impl Stats {
     pub(crate) fn to_json(&self) -> Value {
         let counters = self.counters();
         let targets: BTreeMap<&String, Value> = counters
-            .sums
             .targets
             .iter()
             .map(|(name, sums)| {

@@ -5,7 +5,9 @@ use std::fmt::{Display, Write as _};
 
 use adaptive_draft::{Standing, Way};
 
-use super::{Stats, TargetSums};
+use online::AnswerSums;
+
+use super::Stats;
 use crate::http::About;
 
 impl Stats {
@@ -96,10 +98,8 @@ impl Stats {
             page.value("requests_total", &format!("status=\"{status}\""), count);
         }
 
-        let mut sums = |name, help, sum: fn(&TargetSums) -> u64| {
-            page.by_target(name, "counter", help, &c.sums.targets, |_, own| {
-                Some(sum(own))
-            });
+        let mut sums = |name, help, sum: fn(&AnswerSums) -> u64| {
+            page.by_target(name, "counter", help, &c.targets, |_, own| Some(sum(own)));
         };
         let help = "Answers with the drafter, since the state was new.";
         sums("answers_total", help, |s| s.answers);
@@ -116,7 +116,7 @@ impl Stats {
         });
 
         let mut standing = |name, kind, help, value: fn(&Standing) -> f64| {
-            page.by_target(name, kind, help, &c.sums.targets, |target, _| {
+            page.by_target(name, kind, help, &c.targets, |target, _| {
                 Some(value(&c.standing(target)?))
             });
         };

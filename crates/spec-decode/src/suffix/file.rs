@@ -13,7 +13,7 @@
 //! The automaton is built again from the texts. Equal corpora give equal files.
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -33,10 +33,8 @@ const CHECKSUM: usize = 32;
 #[non_exhaustive]
 pub enum CorpusError {
     /// The operating system refused a file operation.
-    #[error("cannot {action} {path}: {source}")]
+    #[error("cannot read {path}: {source}")]
     Io {
-        /// `read`, `write` or `replace`.
-        action: &'static str,
         /// The file concerned.
         path: PathBuf,
         /// Error of the operating system.
@@ -63,37 +61,7 @@ pub enum CorpusError {
 }
 
 impl<I: TokenId> SuffixCorpus<I> {
-    /// Writes the texts to a file, through a temporary file beside it that is renamed. `vocabulary`
-    /// identifies the vocabulary of the ids, for example by a fingerprint.
-    ///
-    /// # Errors
-    /// [`CorpusError::Io`].
-    pub fn save(&self, path: impl AsRef<Path>, vocabulary: u64) -> Result<(), CorpusError> {
-        let path = path.as_ref();
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let temporary = path.with_file_name(name);
-        let error = |action, source| CorpusError::Io {
-            action,
-            path: path.to_owned(),
-            source,
-        };
-        let written = fs::File::create(&temporary).and_then(|mut file| {
-            file.write_all(&self.to_bytes(vocabulary))?;
-            file.sync_all()
-        });
-        let renamed = written.map_err(|e| error("write", e)).and_then(|()| {
-            let renamed = fs::rename(&temporary, path);
-            renamed.map_err(|e| error("replace", e))
-        });
-        if renamed.is_err() {
-            // The first error is what matters; a leftover is harmless.
-            let _ = fs::remove_file(&temporary);
-        }
-        renamed
-    }
-
-    /// Reads a corpus that [`save`](Self::save) wrote, for a limit of `limit` bytes. With the limit
+    /// Reads a file of [`to_bytes`](Self::to_bytes), for a limit of `limit` bytes. With the limit
     /// that it had, it behaves as if it had never been on disk; with a lower one the oldest texts
     /// are dropped.
     ///
@@ -106,7 +74,6 @@ impl<I: TokenId> SuffixCorpus<I> {
     ) -> Result<Self, CorpusError> {
         let path = path.as_ref();
         let io = |source| CorpusError::Io {
-            action: "read",
             path: path.to_owned(),
             source,
         };
@@ -128,7 +95,8 @@ impl<I: TokenId> SuffixCorpus<I> {
         })
     }
 
-    /// Content of its file.
+    /// Content of its file. `vocabulary` identifies the vocabulary of the ids, for example by a
+    /// fingerprint.
     pub fn to_bytes(&self, vocabulary: u64) -> Vec<u8> {
         let mut file = Vec::new();
         file.extend(MAGIC);
@@ -276,7 +244,7 @@ mod tests {
             broken.absorb(&text(seed));
             // The turn of a chat that continues a text that was saved before.
             let turn = [text(seed), text(seed + 1)].concat();
-            broken.save(&path, 7).unwrap();
+            fs::write(&path, broken.to_bytes(7)).unwrap();
             broken = SuffixCorpus::load(&path, 100_000, 7).unwrap();
             whole.absorb(&turn);
             broken.absorb(&turn);

@@ -1,5 +1,6 @@
 //! Panels in two registers of 256 bits, for AVX2 and for AVX-VNNI.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::{Avx2, AvxVnni, X86};
@@ -34,12 +35,60 @@ fn sum_neighbours<const VNNI: bool>(_: X86<false, VNNI>, v: __m256i) -> __m256i 
 
 // In every method below the instruction is available because the token exists only where `detect`
 // saw AVX2 and FMA; loads and stores go through references to as many bytes.
+/// The first (`which` is 0) or second bf16 number of every word, in f32.
+#[inline(always)]
+fn half<const VNNI: bool>(_: X86<false, VNNI>, words: __m256i, which: usize) -> __m256 {
+    // SAFETY: the token proves AVX2.
+    unsafe {
+        _mm256_castsi256_ps(match which {
+            0 => _mm256_and_si256(words, _mm256_set1_epi32(0xffff_0000_u32 as i32)),
+            _ => _mm256_slli_epi32::<16>(words),
+        })
+    }
+}
+
+/// `word` in all lanes.
+// The compiler would take the half out of the word first and then move it to a vector and spread it, twice the instructions of
+// a load that spreads. It can neither do that to these loads nor, as they differ, keep one of them for the other's pass, for
+// which it lacks registers: five rows and more took 1.25 to 1.3 times as long (results/LOG.md, 2026-11-27).
+#[target_feature(enable = "avx2")]
+#[inline]
+fn spread_first(word: &i32) -> __m256i {
+    let out;
+    // SAFETY: the reference covers the four bytes read.
+    unsafe {
+        asm!(
+            "vpbroadcastd {out}, dword ptr [{word}]",
+            out = out(ymm_reg) out,
+            word = in(reg) word,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    out
+}
+
+/// The same by another instruction.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn spread_second(word: &i32) -> __m256i {
+    let out;
+    // SAFETY: the reference covers the four bytes read.
+    unsafe {
+        asm!(
+            "vbroadcastss {out}, dword ptr [{word}]",
+            out = out(ymm_reg) out,
+            word = in(reg) word,
+            options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    out
+}
+
 impl<const VNNI: bool> Simd for X86<false, VNNI> {
     type P = [__m256; 2];
     type Words = [__m256i; 2];
     type Book = __m256i;
     /// First weights, second weights.
-    type Pairs = [[__m256; 2]; 2];
     type Signed = SignedBytes;
     type SignedSums = [__m256i; 2];
     type Nibbles = [__m256i; 2];
@@ -179,33 +228,31 @@ impl<const VNNI: bool> Simd for X86<false, VNNI> {
 
     #[inline(always)]
     fn widen(self, words: [__m256i; 2], which: usize) -> Self::P {
-        self.pairs(words)[which]
+        words.map(|words| half(self, words, which))
     }
 
     #[inline(always)]
-    fn pairs(self, words: [__m256i; 2]) -> Self::Pairs {
-        let [a, b] = words;
-        // SAFETY: the token proves AVX2.
-        unsafe {
-            let high = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            [
-                [
-                    _mm256_castsi256_ps(_mm256_and_si256(a, high)),
-                    _mm256_castsi256_ps(_mm256_and_si256(b, high)),
-                ],
-                [
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(a)),
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(b)),
-                ],
-            ]
+    fn add_pairs<const M: usize, const P: usize>(
+        self,
+        sums: &mut [[Self::P; P]; M],
+        p: usize,
+        words: [__m256i; 2],
+        x: [&i32; M],
+    ) {
+        // Half of the words at a time, so that the sums of six rows leave registers for the weights.
+        for which in 0..2 {
+            let weights = self.widen(words, which);
+            for (sums, x) in sums.iter_mut().zip(x) {
+                // SAFETY: the token proves AVX2.
+                let x = unsafe {
+                    match which {
+                        0 => spread_first(x),
+                        _ => spread_second(x),
+                    }
+                };
+                sums[p] = self.mul_add_panel([half(self, x, which); 2], weights, sums[p]);
+            }
         }
-    }
-
-    #[inline(always)]
-    fn add_pairs(self, sum: Self::P, w: Self::Pairs, word: u32) -> Self::P {
-        let first = self.splat_panel(f32::from_bits(word & 0xffff_0000));
-        let second = self.splat_panel(f32::from_bits(word << 16));
-        self.mul_add_panel(second, w[1], self.mul_add_panel(first, w[0], sum))
     }
 
     #[inline(always)]

@@ -8,15 +8,6 @@ use crate::kernels::compact::{Book, Granule, ROWS};
 use crate::kernels::simd::{Kernel, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
-/// Pairs of bf16 numbers, ready to multiply.
-#[derive(Clone, Copy)]
-pub(crate) struct WidePairs {
-    /// Both numbers, if there are instructions for bf16.
-    both: __m512i,
-    /// The first and the second in f32, if there are none.
-    each: [__m512; 2],
-}
-
 /// The sixty-four bytes of `bytes`.
 #[inline(always)]
 fn load_bytes<T, const BF16: bool>(_: X86<true, BF16>, bytes: &[T; 4 * PANEL]) -> __m512i {
@@ -40,7 +31,6 @@ impl<const BF16: bool> Simd for X86<true, BF16> {
     type P = __m512;
     type Words = __m512i;
     type Book = __m512i;
-    type Pairs = WidePairs;
     type Signed = __m512i;
     type SignedSums = __m512i;
     type Nibbles = __m512i;
@@ -173,26 +163,28 @@ impl<const BF16: bool> Simd for X86<true, BF16> {
     }
 
     #[inline(always)]
-    fn pairs(self, words: __m512i) -> WidePairs {
-        WidePairs {
-            both: words,
-            each: [self.widen(words, 0), self.widen(words, 1)],
-        }
-    }
-
-    #[inline(always)]
-    fn add_pairs(self, sum: __m512, w: WidePairs, word: u32) -> __m512 {
-        // SAFETY: the token proves AVX-512.
-        let x = unsafe { _mm512_set1_epi32(word as i32) };
-        if !BF16 {
-            let first = self.mul_add_panel(self.widen(x, 0), w.each[0], sum);
-            return self.mul_add_panel(self.widen(x, 1), w.each[1], first);
-        }
-        // The instruction takes the high halves first.
-        // SAFETY: the token proves AVX-512 with bf16; any bits are bf16 numbers.
-        unsafe {
-            let [w, x] = std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([w.both, x]);
-            _mm512_dpbf16_ps(sum, w, x)
+    fn add_pairs<const M: usize, const P: usize>(
+        self,
+        sums: &mut [[__m512; P]; M],
+        p: usize,
+        words: __m512i,
+        x: [&i32; M],
+    ) {
+        let weights = [0, 1].map(|which| self.widen(words, which));
+        for (sums, x) in sums.iter_mut().zip(x) {
+            // SAFETY: the token proves AVX-512.
+            let x = unsafe { _mm512_set1_epi32(*x) };
+            sums[p] = if BF16 {
+                // The instruction takes the high halves first.
+                // SAFETY: the token proves AVX-512 with bf16; any bits are bf16 numbers.
+                unsafe {
+                    let [w, x] = std::mem::transmute::<[__m512i; 2], [__m512bh; 2]>([words, x]);
+                    _mm512_dpbf16_ps(sums[p], w, x)
+                }
+            } else {
+                let first = self.mul_add_panel(self.widen(x, 0), weights[0], sums[p]);
+                self.mul_add_panel(self.widen(x, 1), weights[1], first)
+            };
         }
     }
 

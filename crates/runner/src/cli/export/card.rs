@@ -24,17 +24,16 @@ fn last(path: &Path) -> String {
 impl Card<'_> {
     /// A name for the model.
     pub(super) fn name(&self) -> String {
-        format!("{} for {}", last(self.base), self.found.target)
+        format!("{} for {}", last(self.base), self.targets())
+    }
+
+    fn targets(&self) -> String {
+        self.found.targets.join(", ")
     }
 
     /// A description in one line.
     pub(super) fn line(&self) -> String {
-        let Found {
-            target,
-            tasks,
-            answers,
-            ..
-        } = self.found;
+        let Found { tasks, answers, .. } = self.found;
         let on = match tasks.as_slice() {
             [] => String::new(),
             tasks => format!(" on {}", tasks.join(", ")),
@@ -49,8 +48,9 @@ impl Card<'_> {
             ""
         };
         format!(
-            "{} as it learnt to draft for {target}{on}: {}, {} updates{by}{mean}",
+            "{} as it learnt to draft for {}{on}: {}, {} updates{by}{mean}",
             self.base.display(),
+            self.targets(),
             self.saved.part,
             self.saved.updates
         )
@@ -59,7 +59,6 @@ impl Card<'_> {
     /// The facts, a row each.
     fn facts(&self) -> String {
         let Found {
-            target,
             tasks,
             answers,
             acceptance,
@@ -82,7 +81,7 @@ impl Card<'_> {
         };
         let mut rows = vec![
             ("base model", format!("`{}`", self.base.display())),
-            ("drafts for", format!("`{target}`")),
+            ("drafts for", format!("`{}`", self.targets())),
             ("tasks", tasks),
             ("learnt in", place.clone()),
             ("what learnt", format!("{}{decodes}", self.saved.part)),
@@ -160,7 +159,7 @@ omnidraft serve --target TARGET --drafter {out}
 The licence is that of the base model.
 ",
             name = self.name(),
-            target = self.found.target,
+            target = self.targets(),
             facts = self.facts(),
             out = out.display(),
         )
@@ -192,7 +191,7 @@ drafter = PeftModel.from_pretrained(base, \"DIR\").merge_and_unload()
 ",
             name = self.name(),
             base = self.base.display(),
-            target = self.found.target,
+            target = self.targets(),
             facts = self.facts(),
         )
     }

@@ -3,7 +3,6 @@
 mod card;
 mod found;
 mod of_run;
-#[cfg(feature = "serve")]
 mod of_state;
 
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use bench::args::print;
 use clap::{Args, ValueEnum};
 use lm::{Checkpoint, GgufType, StoredCheckpoint, StoredType, check_gguf, write_gguf, write_model};
 use models::{ModelFolder, copy_text, gguf_text};
-use online::SavedDrafter;
+use online::{Names, SavedDrafter, SavedState};
 use serde_json::Value;
 use vocab_align::DraftId;
 use weights::{Encoding, GgufEntry};
@@ -30,6 +29,7 @@ const SHARD: u64 = 5_000_000_000;
   omnidraft export runs/chats --to hf --out runs/models/learnt
   omnidraft export runs/chats --to gguf --type q8_0 --out runs/models/learnt.gguf
   omnidraft export runs/lora --target qwen05 --arm L_DM --to hf --adapter --out runs/models/adapter
+  omnidraft export runs/mine --target L --arm L_DM --to state --out runs/served
   omnidraft generate --target models/L --drafter runs/models/learnt --prompt 'Write a haiku.'
 
 A run keeps what its drafters learnt in stages that a later stage starts from (from = \"stream\").")]
@@ -37,7 +37,7 @@ pub struct ExportArgs {
     /// The state folder of `serve` or `chat`, the folder of a run, or of one of its cells.
     #[arg(value_name = "STATE|RUN")]
     source: PathBuf,
-    /// Output: a model folder for transformers, or a file for llama.cpp.
+    /// Output: a model folder for transformers, a file for llama.cpp, or a state for `serve`.
     #[arg(long, value_enum)]
     to: Form,
     /// The folder to create, or for gguf the file.
@@ -70,6 +70,8 @@ enum Form {
     Hf,
     /// A file with all of it.
     Gguf,
+    /// Knowledge of one target's drafter, for `--state` of `serve`, `chat` and `learn`.
+    State,
 }
 
 /// Types of weights in files.
@@ -98,28 +100,28 @@ impl ExportArgs {
         }
         let form = self.form()?;
         let found = self.find()?;
-        let path = found.drafter_path(self.drafter.as_deref())?;
-        let drafter = ModelFolder::<DraftId>::load(&path)?;
-        found.check_drafter(&drafter.path)?;
+        let path = self.drafter.as_deref().unwrap_or(found.saved.drafter());
+        let drafter = ModelFolder::<DraftId>::load(path)?;
+        found.saved.check(&drafter.path, None)?;
+        if form == Written::State {
+            return self.write_state(&found);
+        }
         if self.to == Form::Gguf {
             check_gguf(drafter.config()).with_context(|| path.display().to_string())?;
         }
-        let saved = SavedDrafter::read(
-            &found.learnt,
-            drafter.checkpoint()?,
-            found.adapter.as_deref(),
-        )
-        .with_context(|| format!("what {} learnt", drafter.path.display()))?;
+        let saved = SavedDrafter::read(&found.saved, &found.name, drafter.checkpoint()?)
+            .with_context(|| format!("what {} learnt", drafter.path.display()))?;
         saved.check_finite()?;
         let card = Card {
             found: &found,
-            base: &path,
+            base: path,
             saved: &saved,
         };
         let said = match form {
             Written::Adapter => self.write_adapter(&card)?,
             Written::Folder(stored) => self.write_folder(&drafter, stored, &card)?,
             Written::File(stored) => self.write_file(&drafter, stored, &card)?,
+            Written::State => String::new(),
         };
         print(&format!("{}: {}\n{said}", self.out.display(), card.line()))
     }
@@ -127,6 +129,8 @@ impl ExportArgs {
     /// The output that the arguments request.
     fn form(&self) -> Result<Written> {
         let stored = match (self.to, self.adapter, self.stored) {
+            (Form::State, false, None) => Written::State,
+            (Form::State, _, _) => bail!("--to state takes neither --type nor --adapter"),
             (Form::Gguf, true, _) => {
                 bail!("--adapter: adapters are written with --to hf, in the files of PEFT")
             }
@@ -156,8 +160,7 @@ impl ExportArgs {
             task: self.task.as_deref(),
             arm: self.arm.as_deref(),
         };
-        #[cfg(feature = "serve")]
-        if let Some(state) = serve::SavedState::open(source)? {
+        if let Some(state) = SavedState::open(source)? {
             return of_state::find(source, state, chosen);
         }
         match of_run::find(source, chosen)? {
@@ -167,6 +170,37 @@ impl ExportArgs {
                 source.display()
             ),
         }
+    }
+
+    /// Writes a state for one target, which is served under the name that it has here.
+    fn write_state(&self, found: &Found) -> Result<()> {
+        let target = found::one(
+            &found.targets,
+            self.target.as_deref(),
+            ("target", "--target"),
+            &self.source,
+        )?;
+        let head = match found.heads.as_slice() {
+            [] => None,
+            heads => Some(found::one(heads, None, ("head", "--task"), &self.source)?.clone()),
+        };
+        let names = Names {
+            target: target.split('/').next().unwrap_or_default().to_owned(),
+            learnt: found.name.clone(),
+            head,
+        };
+        in_place(&self.out, |folder| found.saved.hand_over(folder, &names))?;
+        let (part, out) = (found.saved.part(), self.out.display());
+        print(&format!(
+            "{out}: what {} knows for {}: {part}\n\
+             omnidraft serve --target {}=DIR --drafter {} --adapter-rank {} --learn-blocks {} --state {out}\n",
+            found.place,
+            names.target,
+            names.target,
+            found.saved.drafter().display(),
+            part.rank,
+            part.blocks,
+        ))
     }
 
     fn write_adapter(&self, card: &Card<'_>) -> Result<String> {
@@ -235,7 +269,9 @@ impl ExportArgs {
 }
 
 /// Output and type.
+#[derive(PartialEq)]
 enum Written {
+    State,
     Adapter,
     /// In the drafter's own type by default.
     Folder(Option<StoredType>),

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use experiment::JobConfig;
 use jobs::RunRoot;
-use online::SavedDrafter;
+use online::SavedState;
 use results::{CellReader, PromptRow, Split};
 
-use super::found::{Chosen, Found, Proof, one};
+use super::found::{Chosen, Found, one};
 use crate::execute::STATE;
 
 /// Number of answers at either end of a stream whose mean acceptance rate is shown; fewer in a
@@ -20,8 +20,8 @@ struct Cell {
     folder: PathBuf,
     config: JobConfig,
     reader: CellReader,
-    /// Arms whose drafters learnt.
-    arms: Vec<String>,
+    /// Arms whose drafters learnt, with their states.
+    arms: Vec<(String, SavedState)>,
 }
 
 /// The learnt state of the chosen cell and arm, in the folder of a run or of a cell; `None` if
@@ -58,9 +58,17 @@ fn cell(folder: PathBuf) -> Result<Option<Cell>> {
     let reader = CellReader::open(&folder)?;
     let named = || folder.display().to_string();
     let config = JobConfig::from_json(&reader.manifest().config).with_context(named)?;
-    let arms = config.arms.iter().map(|arm| arm.name.clone());
-    let learnt = |arm: &String| SavedDrafter::folder_of(&state, arm).is_dir();
-    let arms: Vec<String> = arms.filter(learnt).collect();
+    let mut arms = Vec::new();
+    for arm in &config.arms {
+        let saved = SavedState::folder_of(&state, &arm.name);
+        if !saved.is_dir() {
+            continue;
+        }
+        let saved = SavedState::of_arm(&saved)?;
+        if !saved.names()?.is_empty() {
+            arms.push((arm.name.clone(), saved));
+        }
+    }
     Ok((!arms.is_empty()).then_some(Cell {
         folder,
         config,
@@ -115,60 +123,56 @@ fn of_cell(cell: Cell, chosen: Chosen<'_>) -> Result<Found> {
         folder,
         config,
         reader,
-        arms,
-    } = &cell;
-    let arm = one(arms, chosen.arm, ("arm", "--arm"), folder)?;
-    let learnt = SavedDrafter::folder_of(&folder.join(STATE), arm);
+        mut arms,
+    } = cell;
+    let names: Vec<String> = arms.iter().map(|(arm, _)| arm.clone()).collect();
+    let arm = one(&names, chosen.arm, ("arm", "--arm"), &folder)?;
+    let index = names.iter().position(|own| own == arm).unwrap_or_default();
+    let (_, saved) = arms.swap_remove(index);
+    let own = config.arms.iter().find(|own| own.name == *arm);
+    let own = own.with_context(|| format!("there is no arm `{arm}`"))?;
     let segments = config.segments.iter().filter(|own| {
         let fits = |wanted: Option<&str>, own: &String| wanted.is_none_or(|name| name == own);
         fits(chosen.target, &own.target) && fits(chosen.task, &own.task)
     });
     let segments: Vec<_> = segments.collect();
-    let adapter = match SavedDrafter::adapters(&learnt)? {
-        None => None,
-        Some(names) => {
-            let lora = config.arms.iter().find(|own| own.name == *arm);
-            let lora = lora.map(|own| &own.learn.lora);
-            let key = |own: &experiment::Segment| {
-                lora.map_or_else(String::new, |lora| lora.key(&own.target, &own.task))
-            };
-            let mut meant: Vec<String> = segments.iter().map(|own| key(own)).collect();
-            meant.retain(|name| names.contains(name));
-            meant.sort();
-            meant.dedup();
-            let option = ("adapter", "--target and --task");
-            Some(one(&meant, None, option, &learnt)?.clone())
-        }
+    // The names that are in use for these prompts.
+    let used = |key: &dyn Fn(&experiment::Segment) -> String, known: &[String]| {
+        let mut keys: Vec<String> = segments.iter().map(|own| key(own)).collect();
+        keys.retain(|key| known.contains(key));
+        keys.sort();
+        keys.dedup();
+        keys
     };
+    let lora = |segment: &experiment::Segment| own.learn.lora.key(&segment.target, &segment.task);
+    let option = ("adapter", "--target and --task");
+    let name = one(&used(&lora, &saved.names()?), None, option, &folder)?.clone();
+    let mut heads = saved.heads()?;
+    heads.extend(saved.known().chains.keys().cloned());
+    let head = |segment: &experiment::Segment| own.head.per.key(&segment.target, &segment.task);
+    let heads = used(&head, &heads);
     // Weights learn from the whole stream, an adapter from the prompts of its own.
-    let read: Vec<&experiment::Segment> = match &adapter {
-        None => config.segments.iter().collect(),
-        Some(_) => segments,
+    let read: Vec<&experiment::Segment> = match saved.part().rank {
+        0 => config.segments.iter().collect(),
+        _ => segments,
     };
-    let name = |pick: fn(&experiment::Segment) -> &String| {
+    let listed = |pick: fn(&experiment::Segment) -> &String| {
         let mut names: Vec<String> = read.iter().map(|own| pick(own).clone()).collect();
         names.dedup();
         names
     };
-    let (targets, tasks) = (name(|own| &own.target), name(|own| &own.task));
+    let (targets, tasks) = (listed(|own| &own.target), listed(|own| &own.task));
     let meant = |row: &PromptRow| {
         row.arm == *arm && row.split == Split::Train && targets.contains(&row.target)
     };
     let mut rows = reader.prompts()?;
     rows.retain(|row| meant(row) && tasks.contains(&row.task));
-    let drafter = reader.manifest().inputs.iter();
     Ok(Found {
-        learnt,
-        adapter,
-        drafter: Some(config.models.drafter.path.clone()),
-        proof: Proof::Files(
-            drafter
-                .filter(|input| input.role == "drafter")
-                .cloned()
-                .collect(),
-        ),
+        saved,
+        name,
+        heads,
         place: format!("arm {arm} of {}", folder.display()),
-        target: targets.join(", "),
+        targets,
         tasks,
         answers: Some(rows.len() as u64),
         acceptance: acceptance(&rows),

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use serve::SavedState;
+use online::{STRIDE, SavedState};
 
-use super::found::{Chosen, Found, Proof, one};
+use super::found::{Chosen, Found, one};
 
 /// The part of `state`, in the folder `root`, for the chosen target.
 pub(super) fn find(root: &Path, state: SavedState, chosen: Chosen<'_>) -> Result<Found> {
@@ -17,24 +17,25 @@ pub(super) fn find(root: &Path, state: SavedState, chosen: Chosen<'_>) -> Result
             );
         }
     }
-    if state.names().is_empty() {
+    let names = state.names()?;
+    if names.is_empty() {
         bail!(
             "{}: its drafter has learnt nothing yet\nhint: it learns from answers of serve and chat; --learn-every says from how many",
             root.display()
         );
     }
-    let name = one(state.names(), chosen.target, ("target", "--target"), root)?;
-    let (learnt, adapter) = state.learnt(name);
-    let by = state.learnt_by(name);
+    let name = one(&names, chosen.target, ("target", "--target"), root)?;
+    // An adapter of a user is called `TARGET/USER`.
+    let target = name.split('/').next().unwrap_or_default();
+    let by = state.known().answers.get(target);
     Ok(Found {
-        learnt,
-        adapter,
-        drafter: state.drafter().map(Path::to_owned),
         place: format!("the answers of a server (state {})", root.display()),
-        target: name.clone(),
+        name: name.clone(),
+        heads: vec![name.clone()],
+        targets: vec![name.clone()],
         tasks: Vec::new(),
-        answers: Some(by.answers),
-        acceptance: by.acceptance,
-        proof: Proof::State(Box::new(state)),
+        answers: Some(by.map_or(0, |by| by.answers)),
+        acceptance: by.and_then(|by| Some((by.acceptance()?, STRIDE))),
+        saved: state,
     })
 }

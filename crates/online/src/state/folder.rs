@@ -1,0 +1,296 @@
+//! Write access to a state: generations, of which one is the current one.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use adaptive_draft::HeadTrainer;
+use anyhow::{Context, Result, bail};
+use results::write_atomically;
+use spec_decode::Pair;
+
+use super::names::{CACHES, create_named, entries, fingerprint};
+use super::{
+    ArmState, FORMAT, HEAD, HEADS, LEARNT, LearntPart, META, Meta, SavedState, TextsOf, Wanted,
+    cache_name, file_name,
+};
+use crate::learner::Learner;
+
+const CURRENT: &str = "current";
+const GENERATION: &str = "generation-";
+
+/// Number and folder of the current generation; `None` for a new state.
+pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
+    let path = root.join(CURRENT);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e).with_context(|| path.display().to_string()),
+    };
+    let number = text.trim().strip_prefix(GENERATION);
+    let number = number.and_then(|number| number.parse().ok());
+    let Some(number) = number else {
+        bail!("{}: names no generation of a state", path.display());
+    };
+    Ok(Some((number, root.join(text.trim()))))
+}
+
+/// A state folder in use.
+pub struct StateFolder {
+    root: PathBuf,
+    number: u64,
+    meta: Meta,
+    /// The texts that are in memory; a text that is no longer among them was forgotten.
+    loaded: Vec<TextsOf>,
+    _lock: File,
+}
+
+/// A generation that is being written.
+pub struct Generation<'a> {
+    folder: PathBuf,
+    drafter: &'a Path,
+}
+
+impl Generation<'_> {
+    /// Writes an acceptance head with its training.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn head(&self, name: &str, trainer: &HeadTrainer) -> Result<()> {
+        let folder = create_named(&self.folder.join(HEADS), name)?;
+        Ok(trainer.save(&folder.join(HEAD))?)
+    }
+
+    /// Writes the weights or adapters of a learner.
+    ///
+    /// # Errors
+    /// A folder that cannot be written; an update is under way.
+    pub fn weights(&self, learner: &mut Learner) -> Result<()> {
+        let base = self.drafter.display().to_string();
+        learner.save(&self.folder.join(LEARNT), &base)
+    }
+}
+
+impl StateFolder {
+    /// Opens a folder, which is created if there is none, and loads what is `wanted` of its state.
+    ///
+    /// # Errors
+    /// A folder in use; a state of another drafter, another part or another version.
+    pub fn open(root: &Path, wanted: &Wanted<'_>) -> Result<(Self, ArmState)> {
+        let named = || root.display().to_string();
+        fs::create_dir_all(root).with_context(named)?;
+        let lock = File::create(root.join("lock")).with_context(named)?;
+        if lock.try_lock().is_err() {
+            bail!(
+                "{}: another server uses this state\nhint: give each its own --state",
+                root.display()
+            );
+        }
+        let (number, known, mut meta) = match SavedState::open(root)? {
+            Some(saved) => (saved.number, saved.load(wanted)?, saved.meta),
+            None => {
+                let meta = Meta {
+                    format: FORMAT,
+                    drafter: fingerprint(wanted.drafter)?,
+                    drafter_path: PathBuf::new(),
+                    part: wanted.part.unwrap_or_default(),
+                    texts: Vec::new(),
+                    known: ArmState::default(),
+                };
+                (0, ArmState::default(), meta)
+            }
+        };
+        wanted.drafter.clone_into(&mut meta.drafter_path);
+        meta.part = wanted.part.unwrap_or(meta.part);
+        let state = Self {
+            root: root.to_owned(),
+            number,
+            meta,
+            loaded: known.texts.iter().map(TextsOf::from).collect(),
+            _lock: lock,
+        };
+        state.clean();
+        Ok((state, known))
+    }
+
+    /// The trained part of the drafter.
+    pub fn part(&self) -> LearntPart {
+        self.meta.part
+    }
+
+    /// Writes another generation and makes it the current one: what the arm knows now, of these
+    /// pairs, and what `trained` writes. What was known for others is carried along. Returns its
+    /// size in bytes.
+    ///
+    /// # Errors
+    /// Files that cannot be written; more than `limit` bytes. The last generation then stays the
+    /// current one.
+    pub fn write(
+        &mut self,
+        state: &ArmState,
+        pairs: &[&Pair],
+        limit: u64,
+        trained: impl FnOnce(&Generation<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let before = self.generation();
+        let mut meta = self.meta.clone();
+        let number = self.number + 1;
+        let name = format!("{GENERATION}{number}");
+        let to = Generation {
+            folder: self.root.join(&name),
+            drafter: &meta.drafter_path,
+        };
+        let named = || to.folder.display().to_string();
+        if to.folder.exists() {
+            fs::remove_dir_all(&to.folder).with_context(named)?;
+        }
+        fs::create_dir_all(&to.folder).with_context(named)?;
+        for pair in pairs {
+            let path = to.folder.join(cache_name(pair));
+            if let Some(cache) = state.caches.get(&pair.target.fingerprint())
+                && !path.exists()
+            {
+                cache.save(path)?;
+            }
+        }
+        let texts: Vec<TextsOf> = state.texts.iter().map(TextsOf::from).collect();
+        // Texts that were not read are carried along, as the least recently used ones.
+        meta.texts
+            .retain(|of| !self.loaded.contains(of) && !texts.contains(of));
+        for of in &meta.texts {
+            link(&before.join(of.file()), &to.folder.join(of.file()))?;
+        }
+        for (of, texts) in texts.iter().zip(&state.texts) {
+            // Nothing is written while an answer waits for the corpus.
+            let bytes = texts.locked().to_bytes(texts.vocabulary);
+            let path = to.folder.join(of.file());
+            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        }
+        meta.texts.extend(texts.iter().cloned());
+        trained(&to)?;
+        carry(&before, &to.folder, |name| name.starts_with(CACHES))?;
+        for part in [HEADS, LEARNT] {
+            carry(&before.join(part), &to.folder.join(part), |_| true)?;
+        }
+        meta.known.absorb(state);
+        let bytes = finish(&to.folder, &meta)?;
+        if bytes > limit {
+            // The first error is the one to report.
+            let _ = fs::remove_dir_all(&to.folder);
+            bail!(
+                "the state has {bytes} bytes, more than {limit}\nhint: raise --state-mb, or lower --ngram-mb, --lookup-mb or --adapter-rank"
+            );
+        }
+        write_atomically(&self.root.join(CURRENT), name.as_bytes())?;
+        (self.number, self.meta, self.loaded) = (number, meta, texts);
+        self.clean();
+        Ok(bytes)
+    }
+
+    fn generation(&self) -> PathBuf {
+        self.root.join(format!("{GENERATION}{}", self.number))
+    }
+
+    /// Removes generations that are not current: earlier ones, and incomplete ones.
+    fn clean(&self) {
+        let current = self.generation();
+        for path in entries(&self.root).unwrap_or_default() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(GENERATION) && path != current {
+                // A folder that stays costs space only; the next saving tries again.
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
+    }
+}
+
+/// The names under which a state holds what is for one target.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Name of the target.
+    pub target: String,
+    /// Name of its weights or adapter.
+    pub learnt: String,
+    /// Name of its acceptance head and statistics of draft lengths, if there are any.
+    pub head: Option<String>,
+}
+
+impl SavedState {
+    /// Writes what is for one target as a new state in the folder `out`, all of it under the name
+    /// of the target, as servers look for it. N-grams and texts are those of all targets.
+    ///
+    /// # Errors
+    /// Files that cannot be read or written.
+    pub fn hand_over(&self, out: &Path, names: &Names) -> Result<()> {
+        let name = format!("{GENERATION}1");
+        let folder = out.join(&name);
+        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        carry(&self.generation, &folder, |name| {
+            ![META, HEADS, LEARNT].contains(&name)
+        })?;
+        let renamed = [(LEARNT, Some(&names.learnt)), (HEADS, names.head.as_ref())];
+        for (part, before) in renamed {
+            let before = before.map(|before| self.generation.join(part).join(file_name(before)));
+            if let Some(before) = before.filter(|before| before.is_dir()) {
+                let now = create_named(&folder.join(part), &names.target)?;
+                carry(&before, &now, |_| true)?;
+            }
+        }
+        let mut meta = self.meta.clone();
+        let chains = names.head.as_ref();
+        let chains = chains.and_then(|name| meta.known.chains.remove(name));
+        let chains = chains.map(|chains| (names.target.clone(), chains));
+        meta.known.chains = chains.into_iter().collect();
+        finish(&folder, &meta)?;
+        Ok(write_atomically(&out.join(CURRENT), name.as_bytes())?)
+    }
+}
+
+/// Writes the description of a generation and syncs all of it. Returns its size in bytes.
+fn finish(folder: &Path, meta: &Meta) -> Result<u64> {
+    fs::write(folder.join(META), serde_json::to_vec(meta)?)?;
+    sync(folder)
+}
+
+/// Hard-links the files and folders of `from` that `to` lacks: nothing writes into a complete
+/// generation.
+fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    for path in entries(from)? {
+        let name = path.file_name().unwrap_or_default();
+        let target = to.join(name);
+        if !wanted(&name.to_string_lossy()) || target.exists() {
+            continue;
+        }
+        match path.is_dir() {
+            true => carry(&path, &target, |_| true)?,
+            false => link(&path, &target)?,
+        }
+    }
+    Ok(())
+}
+
+fn link(from: &Path, to: &Path) -> Result<()> {
+    if fs::hard_link(from, to).is_err() {
+        fs::copy(from, to).with_context(|| from.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Syncs a folder to the disk. Returns its size in bytes.
+fn sync(folder: &Path) -> Result<u64> {
+    let mut bytes = 0;
+    for path in entries(folder)? {
+        if path.is_dir() {
+            bytes += sync(&path)?;
+        } else {
+            let file = File::open(&path)?;
+            bytes += file.metadata()?.len();
+            file.sync_all()?;
+        }
+    }
+    File::open(folder)?.sync_all()?;
+    Ok(bytes)
+}

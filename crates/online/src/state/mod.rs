@@ -1,0 +1,282 @@
+//! Knowledge of an arm, and its one layout on disk: of an arm of a job, of a server, of a chat.
+//!
+//! ```text
+//! STATE/lock                                     held by the program that writes
+//! STATE/current                                  name of the current generation
+//! STATE/generation-7/state.json                  drafter, and all that is small
+//! STATE/generation-7/ngrams-DRAFTER-TARGET.bin   n-gram caches, by names of vocabularies
+//! STATE/generation-7/texts-VOCABULARY-USER.bin   texts to copy from; without a user: for all
+//! STATE/generation-7/heads/NAME/                 acceptance heads with their training
+//! STATE/generation-7/learnt/NAME/                weights or an adapter, optimiser, running mean
+//! ```
+//!
+//! NAME says for which target, task or user. A generation is written whole and synced before
+//! `current` names it, so that `current` names a whole generation whenever the program ends.
+//! Examples to replay are not kept. A job has a state for each of its arms.
+
+mod folder;
+mod names;
+mod saved;
+pub(crate) mod weights;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use adaptive_draft::{Chain, Controller, CopyRecord};
+use anyhow::{Context, Result, bail};
+use ngram_cache::{CacheConfig, NgramCache};
+use serde::{Deserialize, Serialize};
+use spec_decode::{History, Pair, SharedCorpus, SuffixCorpus, Totals};
+use vocab_align::TargetId;
+
+pub use folder::{Generation, Names, StateFolder};
+pub use names::{cache_name, file_name};
+pub use saved::SavedState;
+
+const META: &str = "state.json";
+const HEADS: &str = "heads";
+const HEAD: &str = "head.safetensors";
+const LEARNT: &str = "learnt";
+/// Version of the layout.
+const FORMAT: u32 = 2;
+
+/// Knowledge of an arm, apart from weights and acceptance heads, which their trainers hold and
+/// write beside it.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct ArmState {
+    /// N-gram caches by fingerprint of the target's vocabulary: targets of one family share them.
+    #[serde(skip)]
+    pub caches: BTreeMap<u64, NgramCache>,
+    /// Texts to copy from, with an automaton, the least recently used first.
+    #[serde(skip)]
+    pub texts: Vec<Texts>,
+    /// Latest texts to copy from, without an automaton, by fingerprint of the target's vocabulary.
+    pub histories: BTreeMap<u64, History>,
+    /// Records of copies by target: a drafter that does not pay with one may pay with another,
+    /// whose steps take longer.
+    pub copies: BTreeMap<String, CopyRecord>,
+    /// Statistics of draft lengths, one for each score in use, by name of the head.
+    pub chains: BTreeMap<String, Vec<Chain>>,
+    /// Costs and savings, in seconds, if a controller decides.
+    pub controller: Option<Controller>,
+    /// Sums over answers with the drafter, by target.
+    pub answers: BTreeMap<String, AnswerSums>,
+}
+
+/// The texts of one vocabulary and user.
+#[derive(Clone)]
+pub struct Texts {
+    /// Fingerprint of the target's vocabulary.
+    pub vocabulary: u64,
+    /// Name of the user whose texts they are; `None` if they are shared.
+    pub user: Option<String>,
+    /// The texts.
+    pub corpus: SharedCorpus<TargetId>,
+}
+
+impl Texts {
+    /// No texts yet, for a limit of `bytes`.
+    pub fn new(vocabulary: u64, user: Option<String>, bytes: usize) -> Self {
+        Self {
+            vocabulary,
+            user,
+            corpus: Arc::new(Mutex::new(SuffixCorpus::new(bytes))),
+        }
+    }
+
+    /// The corpus; a text is added to it as a whole or not at all, even if its holder panics.
+    pub fn locked(&self) -> MutexGuard<'_, SuffixCorpus<TargetId>> {
+        self.corpus.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ArmState {
+    /// Adds what `later` knows; where both know something, the later one counts.
+    fn absorb(&mut self, later: &Self) {
+        let Self {
+            caches: _,
+            texts: _,
+            histories,
+            copies,
+            chains,
+            controller,
+            answers,
+        } = later.clone();
+        self.histories.extend(histories);
+        self.copies.extend(copies);
+        self.chains.extend(chains);
+        self.answers.extend(answers);
+        self.controller = controller.or(self.controller.take());
+    }
+}
+
+/// Number of answers per point of the history of [`AnswerSums`].
+pub const STRIDE: usize = 10;
+/// Maximum number of points of the history.
+const POINTS: usize = 500;
+
+/// Sums over the answers with a drafter to one target.
+#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AnswerSums {
+    /// Number of answers.
+    pub answers: u64,
+    /// Rounds.
+    pub rounds: u64,
+    /// Tokens that were given.
+    pub tokens: u64,
+    /// Proposed tokens.
+    pub proposed: u64,
+    /// Proposed tokens that were accepted.
+    pub accepted: u64,
+    /// Accepted n-grams.
+    pub ngrams: u64,
+    /// Updates of the drafter.
+    pub updates: u64,
+    /// Training steps of its acceptance heads.
+    pub head_steps: u64,
+    /// Mean acceptance rate and mean tokens per round of every [`STRIDE`] answers.
+    pub history: Vec<[f64; 2]>,
+    /// Number and sums of the answers after the last point.
+    open: (usize, f64, f64),
+}
+
+impl AnswerSums {
+    /// Adds an answer of which `given` tokens were given.
+    pub fn add(&mut self, totals: &Totals, given: usize) {
+        self.answers += 1;
+        self.rounds += totals.rounds as u64;
+        self.tokens += given as u64;
+        self.proposed += totals.proposed as u64;
+        self.accepted += totals.accepted as u64;
+        self.ngrams += totals.ngrams_accepted as u64;
+        if totals.proposing_rounds == 0 {
+            return;
+        }
+        let (n, acceptance, length) = &mut self.open;
+        *n += 1;
+        *acceptance += totals.acceptance_rate();
+        *length += totals.block_efficiency();
+        if *n == STRIDE {
+            let point = [*acceptance / STRIDE as f64, *length / STRIDE as f64];
+            self.history.push(point);
+            self.open = (0, 0.0, 0.0);
+            if self.history.len() > POINTS {
+                self.history.remove(0);
+            }
+        }
+    }
+
+    /// Mean acceptance rates of the first and of the last [`STRIDE`] answers that are kept; `None`
+    /// if there are fewer than two points.
+    pub fn acceptance(&self) -> Option<[f64; 2]> {
+        match self.history.as_slice() {
+            [[first, _], .., [last, _]] => Some([*first, *last]),
+            _ => None,
+        }
+    }
+}
+
+/// The trained part of a drafter. All weights of a state have the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LearntPart {
+    /// Rank of the adapters; 0 if weights are trained.
+    pub rank: usize,
+    /// Number of last blocks that learn; 0 for all.
+    pub blocks: usize,
+}
+
+impl std::fmt::Display for LearntPart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.rank, self.blocks) {
+            (0, 0) => f.write_str("all weights"),
+            (0, 1) => f.write_str("the last block"),
+            (0, blocks) => write!(f, "the last {blocks} blocks"),
+            (rank, 0) => write!(f, "an adapter of rank {rank}"),
+            (rank, blocks) => write!(f, "an adapter of rank {rank} in the last {blocks} blocks"),
+        }
+    }
+}
+
+/// The parts of a state that are read, and the drafter that reads them.
+pub struct Wanted<'a> {
+    /// Folder of the drafter.
+    pub drafter: &'a Path,
+    /// The part of it that learns; `None` if nothing learns.
+    pub part: Option<LearntPart>,
+    /// The drafter's pairs with its targets.
+    pub pairs: &'a [&'a Pair],
+    /// Settings of the n-gram caches.
+    pub caches: CacheConfig,
+    /// Maximum bytes of the texts of a vocabulary.
+    pub text_bytes: usize,
+    /// True for a user whose texts are read, or for shared ones.
+    pub texts: fn(Option<&str>) -> bool,
+}
+
+/// Content of `state.json`.
+#[derive(Clone, Serialize, Deserialize)]
+struct Meta {
+    format: u32,
+    /// Fingerprint of the drafter's files.
+    drafter: String,
+    /// Folder of the drafter as it was given.
+    drafter_path: PathBuf,
+    part: LearntPart,
+    /// The texts to copy from, the least recently used first.
+    texts: Vec<TextsOf>,
+    known: ArmState,
+}
+
+/// Texts to copy from, of which a file holds the tokens.
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+struct TextsOf {
+    vocabulary: u64,
+    user: Option<String>,
+}
+
+impl From<&Texts> for TextsOf {
+    fn from(texts: &Texts) -> Self {
+        Self {
+            vocabulary: texts.vocabulary,
+            user: texts.user.clone(),
+        }
+    }
+}
+
+impl TextsOf {
+    fn file(&self) -> String {
+        let user = self
+            .user
+            .as_ref()
+            .map(|user| format!("-{}", file_name(user)));
+        format!(
+            "texts-{:016x}{}.bin",
+            self.vocabulary,
+            user.unwrap_or_default()
+        )
+    }
+}
+
+impl Meta {
+    /// Reads the description of the generation in `folder`.
+    fn read(folder: &Path) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Version {
+            #[serde(default)]
+            format: u32,
+        }
+        let path = folder.join(META);
+        let named = || path.display().to_string();
+        let text = std::fs::read_to_string(&path).with_context(named)?;
+        let Version { format } = serde_json::from_str(&text).with_context(named)?;
+        if format != FORMAT {
+            bail!(
+                "{}: of another version of this program: format {format}, not {FORMAT}\nhint: begin a new state in another folder",
+                named()
+            );
+        }
+        serde_json::from_str(&text).with_context(named)
+    }
+}

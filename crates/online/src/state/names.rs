@@ -1,0 +1,125 @@
+//! Names of the files of a state, and what identifies its drafter.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+use sha2::{Digest, Sha256};
+use spec_decode::Pair;
+use vocab_align::{TokenId, Vocabulary};
+
+const NAME: &str = "name.txt";
+/// Prefix of the names of n-gram caches.
+pub(super) const CACHES: &str = "ngrams-";
+/// Number of leading bytes of a weight file that enter the fingerprint of a drafter.
+const SAMPLE: u64 = 1 << 20;
+
+/// A folder name for `name` that is valid on all file systems; the digits at the end keep different
+/// names different. What has no name is for all targets.
+pub fn file_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let readable: String = match name {
+        "" => "all".to_owned(),
+        name => name.chars().map(plain).take(40).collect(),
+    };
+    let digest = Sha256::digest(name.as_bytes());
+    format!("{readable}-{}", hex(&digest[..4]))
+}
+
+/// A name for a vocabulary that depends on its tokens alone: the first half of a SHA-256 over kind,
+/// length and bytes (of special tokens, the name) of every id, hexadecimal.
+fn vocabulary_name<I: TokenId>(vocabulary: &Vocabulary<I>) -> String {
+    let mut hasher = Sha256::new();
+    for id in (0..vocabulary.len() as u32).map(I::new) {
+        let (kind, bytes) = match (vocabulary.bytes(id), vocabulary.content(id)) {
+            (Some(bytes), _) => (1, bytes),
+            (None, Some(name)) => (2, name.as_bytes()),
+            (None, None) => (0, &[][..]),
+        };
+        hasher.update([kind]);
+        hasher.update((bytes.len() as u32).to_le_bytes());
+        hasher.update(bytes);
+    }
+    hex(&hasher.finalize()[..16])
+}
+
+/// File name of the n-grams between two vocabularies.
+pub fn cache_name(pair: &Pair) -> String {
+    let (draft, target) = (vocabulary_name(&pair.draft), vocabulary_name(&pair.target));
+    format!("{CACHES}{draft}-{target}.bin")
+}
+
+/// Fingerprint of a drafter: configuration, tokenizer, and the size and the first bytes of every
+/// weight file.
+pub(super) fn fingerprint(folder: &Path) -> Result<String> {
+    let mut hasher = Sha256::new();
+    for path in entries(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let whole = ["config.json", "tokenizer.json"].contains(&&*name);
+        let mut ends = [".safetensors", ".bin", ".gguf"].iter();
+        if !whole && !ends.any(|end| name.ends_with(end)) {
+            continue;
+        }
+        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        hasher.update(name.as_bytes());
+        hasher.update(file.metadata()?.len().to_le_bytes());
+        let mut start = Vec::new();
+        file.take(if whole { u64::MAX } else { SAMPLE })
+            .read_to_end(&mut start)?;
+        hasher.update(start);
+    }
+    Ok(hex(&hasher.finalize()[..16]))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Folders in `folder` with their names, from the files of [`create_named`]; empty if there is no
+/// such folder.
+pub(super) fn named_folders(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let named = |folder: PathBuf| {
+        let path = folder.join(NAME);
+        let name = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok((name, folder))
+    };
+    entries(folder)?.into_iter().map(named).collect()
+}
+
+/// Creates the folder of `name` in `root`, with a file that holds the name.
+pub(super) fn create_named(root: &Path, name: &str) -> Result<PathBuf> {
+    let folder = root.join(file_name(name));
+    let path = folder.join(NAME);
+    let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, name));
+    written.with_context(|| path.display().to_string())?;
+    Ok(folder)
+}
+
+/// Everything in a folder, in the order of the names.
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let read = |e| anyhow!("{}: {e}", folder.display());
+    let entries = fs::read_dir(folder).map_err(read)?;
+    let paths: std::io::Result<Vec<PathBuf>> = entries.map(|e| Ok(e?.path())).collect();
+    let mut paths = paths.map_err(read)?;
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_file_names_that_stay_apart() {
+        let name = file_name("L_DM + λ L_N-gram");
+        assert!(name.starts_with("L-DM"));
+        assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'));
+        assert_ne!(file_name("a b"), file_name("a-b"));
+        assert_ne!(file_name(""), file_name("all"));
+        assert_eq!(file_name("a b"), file_name("a b"));
+    }
+}

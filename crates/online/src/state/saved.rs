@@ -1,0 +1,239 @@
+//! Read access to a state.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use adaptive_draft::{HeadConfig, HeadTrainer};
+use anyhow::{Context, Result, bail};
+use ngram_cache::NgramCache;
+use spec_decode::{Pair, SuffixCorpus};
+
+use super::names::{CACHES, entries, fingerprint, named_folders};
+use super::{
+    ArmState, FORMAT, HEAD, HEADS, LEARNT, LearntPart, Meta, Texts, Wanted, cache_name, file_name,
+    folder,
+};
+
+/// The content of a state's folder.
+pub struct SavedState {
+    pub(super) root: PathBuf,
+    pub(super) number: u64,
+    pub(super) generation: PathBuf,
+    pub(super) meta: Meta,
+}
+
+impl SavedState {
+    /// Opens a state folder; `None` if the folder holds no state.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or of another version.
+    pub fn open(root: &Path) -> Result<Option<Self>> {
+        let Some((number, generation)) = folder::current(root)? else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            meta: Meta::read(&generation)?,
+            root: root.to_owned(),
+            number,
+            generation,
+        }))
+    }
+
+    /// Folder of the state of an arm, in a job's state folder.
+    pub fn folder_of(state: &Path, arm: &str) -> PathBuf {
+        state.join(file_name(arm))
+    }
+
+    /// Opens the state of an arm, which must be there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); a folder without a state.
+    pub fn of_arm(root: &Path) -> Result<Self> {
+        Self::open(root)?.with_context(|| {
+            format!(
+                "{}: holds no state of this version of the program (format {FORMAT})\nhint: run the stage that wrote it again",
+                root.display()
+            )
+        })
+    }
+
+    /// The states of all arms, in a job's state folder.
+    ///
+    /// # Errors
+    /// As [`of_arm`](Self::of_arm).
+    pub fn of_job(state: &Path) -> Result<Vec<Self>> {
+        entries(state)?
+            .iter()
+            .map(|arm| Self::of_arm(arm))
+            .collect()
+    }
+
+    /// Knowledge of the arm.
+    pub fn known(&self) -> &ArmState {
+        &self.meta.known
+    }
+
+    /// The trained part of the drafter.
+    pub fn part(&self) -> LearntPart {
+        self.meta.part
+    }
+
+    /// The drafter's folder as it was given.
+    pub fn drafter(&self) -> &Path {
+        &self.meta.drafter_path
+    }
+
+    /// Every file of the state, in the order of their names.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn files(&self) -> Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.generation.clone()];
+        while let Some(folder) = folders.pop() {
+            for path in entries(&folder)? {
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => found.push(path),
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Fails if the drafter that learnt is not the one in `folder`, or if another `part` of it
+    /// learnt.
+    ///
+    /// # Errors
+    /// Another drafter or part; a folder that cannot be read.
+    pub fn check(&self, folder: &Path, part: Option<LearntPart>) -> Result<()> {
+        if fingerprint(folder)? != self.meta.drafter {
+            bail!(
+                "{}: learnt by another drafter than {}, which was {}\nhint: name that one with --drafter, or begin another state",
+                self.root.display(),
+                folder.display(),
+                self.drafter().display()
+            );
+        }
+        let own = self.part();
+        match part {
+            Some(part) if part != own && !self.names()?.is_empty() => bail!(
+                "{}: {own} learnt, not {part}\nhint: go on with --adapter-rank {} --learn-blocks {} (in a run: learn.lora.rank, learn.blocks), or begin another state",
+                self.root.display(),
+                own.rank,
+                own.blocks
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The names for which the drafter learnt: of targets, of their tasks or users; empty for all
+    /// of them.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let found = named_folders(&self.learnt())?.into_iter();
+        let adapters = self.part().rank > 0;
+        // The adapter without a name was that of the start.
+        let names = found
+            .map(|(name, _)| name)
+            .filter(|name| !adapters || !name.is_empty());
+        Ok(names.collect())
+    }
+
+    /// Folder of weights or adapters, which a [`Learner`](crate::Learner) reads.
+    pub fn learnt(&self) -> PathBuf {
+        self.generation.join(LEARNT)
+    }
+
+    /// The names of the acceptance heads.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn heads(&self) -> Result<Vec<String>> {
+        let found = named_folders(&self.generation.join(HEADS))?;
+        Ok(found.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// An acceptance head with its training; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or of a drafter with another number of features.
+    pub fn head(
+        &self,
+        name: &str,
+        features: usize,
+        config: HeadConfig,
+        seed: u64,
+    ) -> Result<Option<HeadTrainer>> {
+        let path = self.generation.join(HEADS).join(file_name(name)).join(HEAD);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let trainer = HeadTrainer::load(&path, config, seed)?;
+        if trainer.head().features() != features {
+            bail!("{}: belongs to another drafter", path.display());
+        }
+        Ok(Some(trainer))
+    }
+
+    /// Reads what the arm knew into memory, as far as it is wanted.
+    ///
+    /// # Errors
+    /// Another drafter or part; a damaged file; texts of too many bytes.
+    pub fn load(&self, wanted: &Wanted<'_>) -> Result<ArmState> {
+        self.check(wanted.drafter, wanted.part)?;
+        let mut state = self.meta.known.clone();
+        for pair in wanted.pairs {
+            let path = self.generation.join(cache_name(pair));
+            let vocabulary = pair.target.fingerprint();
+            if state.caches.contains_key(&vocabulary) || !path.is_file() {
+                continue;
+            }
+            let mut cache = NgramCache::load(&path)?;
+            cache
+                .check_bytes(&pair.draft, &pair.target)
+                .with_context(|| path.display().to_string())?;
+            cache.reconfigure(wanted.caches);
+            state.caches.insert(vocabulary, cache);
+        }
+        for of in &self.meta.texts {
+            let mut pairs = wanted.pairs.iter();
+            let known = pairs.any(|pair| pair.target.fingerprint() == of.vocabulary);
+            if known && (wanted.texts)(of.user.as_deref()) {
+                let path = self.generation.join(of.file());
+                let corpus = SuffixCorpus::load(path, wanted.text_bytes, of.vocabulary);
+                let corpus =
+                    corpus.context("hint: raise --lookup-mb (decode.lookup_mb of a run)")?;
+                state.texts.push(Texts {
+                    vocabulary: of.vocabulary,
+                    user: of.user.clone(),
+                    corpus: Arc::new(Mutex::new(corpus)),
+                });
+            }
+        }
+        Ok(state)
+    }
+
+    /// Fails if there are n-grams between other vocabularies than those of these pairs, which would
+    /// be lost silently.
+    ///
+    /// # Errors
+    /// Such n-grams.
+    pub fn check_caches(&self, pairs: &[&Pair]) -> Result<()> {
+        let known: Vec<String> = pairs.iter().map(|pair| cache_name(pair)).collect();
+        for path in entries(&self.generation)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with(CACHES) && !known.iter().any(|known| *known == name) {
+                bail!(
+                    "{}: n-grams between other vocabularies than those of this job, whose file would be {}",
+                    path.display(),
+                    known.join(" or ")
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,228 @@
+//! Files of weights and adapters, with their optimisers and running means.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use lm::{
+    AdamW, AdamWConfig, Adapter, Checkpoint, EMBEDDING, HostTensor, LmConfig, Moments, StoredType,
+    Tail, first_of_last, in_layer, read_safetensors, write_safetensors,
+};
+
+use super::names::{create_named, named_folders};
+use crate::weights::LearntWeights;
+
+const WEIGHTS: &str = "weights.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const MEAN: &str = "mean.safetensors";
+
+/// Weights by name.
+type Tensors = BTreeMap<String, HostTensor>;
+
+/// The parts of one training that are written.
+pub(crate) struct Training<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) weights: Trained<'a>,
+    pub(crate) optimizer: &'a AdamW,
+    /// Running mean of the weights.
+    pub(crate) mean: Option<&'a Tensors>,
+}
+
+/// Weights, or an adapter with the name of the model that it is for.
+pub(crate) enum Trained<'a> {
+    Weights(LearntWeights),
+    Adapter(Adapter, &'a str),
+}
+
+/// Writes one training into a folder of its name in `root`, in f32.
+pub(crate) fn save(root: &Path, training: &Training<'_>) -> Result<()> {
+    let folder = &create_named(root, training.name)?;
+    let write =
+        |file, tensors: &Tensors| write_safetensors(&folder.join(file), tensors, StoredType::F32);
+    match &training.weights {
+        Trained::Weights(weights) => write(WEIGHTS, weights.tensors())?,
+        Trained::Adapter(adapter, base) => adapter.save(folder, base, StoredType::F32)?,
+    }
+    if let Some(mean) = training.mean {
+        write(MEAN, mean)?;
+    }
+    Ok(write(OPTIMIZER, &of_optimizer(training.optimizer))?)
+}
+
+/// Loads the weights called `name`, or the only ones, of the last `blocks` blocks of a model (0 for
+/// all), with their optimiser and their running mean, if there is one.
+pub(crate) fn load_weights(
+    root: &Path,
+    name: &str,
+    model: &LmConfig,
+    blocks: usize,
+    optimizer: AdamWConfig,
+) -> Result<(LearntWeights, AdamW, Option<LearntWeights>)> {
+    let mut all = named_folders(root)?;
+    if all.len() > 1 {
+        all.retain(|(own, _)| own == name);
+    }
+    let [(_, folder)] = all.as_slice() else {
+        bail!("{}: no weights for `{name}`", root.display());
+    };
+    let weights = read_weights(&folder.join(WEIGHTS), model, Some(blocks))?;
+    let mean = load_mean(folder, model, Some(blocks))?;
+    Ok((weights, load_optimizer(folder, optimizer)?, mean))
+}
+
+/// Loads the running mean of the last `blocks` blocks, or of any part; `None` if there is none.
+pub(crate) fn load_mean(
+    folder: &Path,
+    model: &LmConfig,
+    blocks: Option<usize>,
+) -> Result<Option<LearntWeights>> {
+    let path = folder.join(MEAN);
+    path.is_file()
+        .then(|| read_weights(&path, model, blocks))
+        .transpose()
+}
+
+/// The last weights in a folder, of any part of a model.
+pub(crate) fn load_last(folder: &Path, model: &LmConfig) -> Result<LearntWeights> {
+    read_weights(&folder.join(WEIGHTS), model, None)
+}
+
+/// Number of updates of the optimiser whose file lies beside weights or an adapter.
+pub(crate) fn updates(folder: &Path) -> Result<u64> {
+    Ok(load_optimizer(folder, AdamWConfig::default())?.state().0)
+}
+
+/// Weights of the last `blocks` blocks, 0 for all of them; `None` accepts any part.
+fn read_weights(path: &Path, model: &LmConfig, blocks: Option<usize>) -> Result<LearntWeights> {
+    let mut tensors = BTreeMap::new();
+    read_safetensors(path, &mut tensors)?;
+    let found = blocks_of(&tensors, model);
+    let blocks = blocks.unwrap_or(found);
+    if found != blocks {
+        let named = |blocks: usize| match blocks {
+            0 => "all weights".to_owned(),
+            1 => "the last block".to_owned(),
+            blocks => format!("the last {blocks} blocks"),
+        };
+        bail!(
+            "{}: holds {}, and {} are to learn\nhint: learn.blocks = {found} goes on with it",
+            path.display(),
+            named(found),
+            named(blocks)
+        );
+    }
+    let config = model.clone();
+    if blocks == 0 {
+        let weights = Checkpoint { config, tensors };
+        weights.check(path)?;
+        return Ok(LearntWeights::Whole(weights));
+    }
+    let tail = Tail {
+        first: first_of_last(model, blocks)?,
+        config,
+        tensors,
+    };
+    tail.check(path)?;
+    Ok(LearntWeights::Tail(tail))
+}
+
+/// Number of last blocks that these tensors belong to; 0 for all weights.
+fn blocks_of(tensors: &Tensors, model: &LmConfig) -> usize {
+    if tensors.contains_key(EMBEDDING) {
+        return 0;
+    }
+    let is_there = |layer: &usize| {
+        let prefix = in_layer(*layer, "");
+        tensors.keys().any(|name| name.starts_with(&prefix))
+    };
+    (0..model.num_layers).filter(is_there).count()
+}
+
+/// An adapter from the files of [`save`].
+pub(crate) struct SavedAdapter {
+    pub(crate) name: String,
+    pub(crate) adapter: Adapter,
+    pub(crate) optimizer: AdamW,
+    /// Running mean of the drafter's weights with this adapter.
+    pub(crate) mean: Option<LearntWeights>,
+}
+
+/// Every adapter in `root`.
+pub(crate) fn load_adapters(
+    root: &Path,
+    model: &LmConfig,
+    optimizer: AdamWConfig,
+) -> Result<Vec<SavedAdapter>> {
+    let mut found = Vec::new();
+    for (name, folder) in named_folders(root)? {
+        let adapter = Adapter::load(&folder, model)?;
+        let blocks = adapter.config.blocks;
+        found.push(SavedAdapter {
+            name,
+            adapter,
+            optimizer: load_optimizer(&folder, optimizer)?,
+            mean: load_mean(&folder, model, Some(blocks))?,
+        });
+    }
+    Ok(found)
+}
+
+fn of_optimizer(optimizer: &AdamW) -> Tensors {
+    let (steps, moments) = optimizer.state();
+    let flat = |data: Vec<f32>| HostTensor {
+        shape: vec![data.len()],
+        data,
+    };
+    let mut tensors = BTreeMap::from([("steps".to_owned(), flat(limbs(steps)))]);
+    if let [moments] = moments {
+        tensors.insert("first".into(), flat(moments.first.clone()));
+        tensors.insert("second".into(), flat(moments.second.clone()));
+    }
+    tensors
+}
+
+/// Number of 16-bit pieces of an integer; each piece is exact in f32.
+const LIMBS: usize = 4;
+
+fn limbs(n: u64) -> Vec<f32> {
+    let limb = |i: usize| f32::from((n >> (16 * i)) as u16);
+    (0..LIMBS).map(limb).collect()
+}
+
+fn number(limbs: &[f32]) -> u64 {
+    let parts = limbs.iter().enumerate();
+    parts.map(|(i, x)| (*x as u64 & 0xffff) << (16 * i)).sum()
+}
+
+fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
+    let path = folder.join(OPTIMIZER);
+    let mut tensors = BTreeMap::new();
+    read_safetensors(&path, &mut tensors)?;
+    let steps = match tensors.remove("steps").map(|t| t.data) {
+        Some(limbs) if limbs.len() == LIMBS => number(&limbs),
+        _ => bail!("{}: tensor `steps` is missing", path.display()),
+    };
+    let mut take = |name: &str| tensors.remove(name).map(|t| t.data);
+    let moments = match (take("first"), take("second")) {
+        (Some(first), Some(second)) => vec![Moments { first, second }],
+        _ => Vec::new(),
+    };
+    Ok(AdamW::resume(config, steps, moments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_read_as_they_were_written() {
+        let folder = tempfile::tempdir().unwrap();
+        for steps in [0, 65_535, 1 << 24, (1 << 40) + 12_345, u64::MAX] {
+            let optimizer = AdamW::resume(AdamWConfig::default(), steps, Vec::new());
+            let path = folder.path().join(OPTIMIZER);
+            write_safetensors(&path, &of_optimizer(&optimizer), StoredType::F32).unwrap();
+            let read = load_optimizer(folder.path(), AdamWConfig::default()).unwrap();
+            assert_eq!(read.state().0, steps);
+        }
+    }
+}
