@@ -178,7 +178,7 @@ impl DrafterTraining {
                     name: &name,
                     weights: match self.trainer.adapter() {
                         Some(adapter) => files::Trained::Adapter(adapter, base),
-                        None => files::Trained::Weights(self.trainer.weights()),
+                        None => files::Trained::Weights(Box::new(self.trainer.weights())),
                     },
                     optimizer: self.trainer.optimizer(),
                     mean: average.map(LearntWeights::tensors),

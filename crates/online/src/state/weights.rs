@@ -30,7 +30,7 @@ pub(crate) struct Training<'a> {
 
 /// Weights, or an adapter with the name of the model that it is for.
 pub(crate) enum Trained<'a> {
-    Weights(LearntWeights),
+    Weights(Box<LearntWeights>),
     Adapter(Adapter, &'a str),
 }
 
