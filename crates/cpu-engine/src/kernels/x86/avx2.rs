@@ -47,48 +47,40 @@ fn half<const VNNI: bool>(_: X86<false, VNNI>, words: __m256i, which: usize) -> 
     }
 }
 
-/// `word` in all lanes.
-// The compiler would take the half out of the word first and then move it to a vector and spread it, twice the instructions of
-// a load that spreads. It can neither do that to these loads nor, as they differ, keep one of them for the other's pass, for
-// which it lacks registers: five rows and more took 1.25 to 1.3 times as long (results/LOG.md, 2026-11-27).
-#[target_feature(enable = "avx2")]
-#[inline]
-fn spread_first(word: &i32) -> __m256i {
-    let out;
-    // SAFETY: the reference covers the four bytes read.
-    unsafe {
-        asm!(
-            "vpbroadcastd {out}, dword ptr [{word}]",
-            out = out(ymm_reg) out,
-            word = in(reg) word,
-            options(pure, readonly, nostack, preserves_flags)
-        );
-    }
-    out
+/// Functions that load a word into all lanes, each by its own instruction.
+// The compiler would take a half out of the word first, and then move it to a vector and spread it:
+// twice the instructions. It cannot do that to these loads. As they differ, it cannot keep one of
+// them for the other half either, for which registers are missing: before, it took up to 1.2 times
+// as long (results/LOG.md, 2026-11-27 and 2026-11-28).
+macro_rules! spread {
+    ($($name:ident: $instruction:literal;)+) => {$(
+        #[target_feature(enable = "avx2")]
+        #[inline]
+        fn $name(word: &i32) -> __m256i {
+            let out;
+            // SAFETY: the reference covers the four bytes read.
+            unsafe {
+                asm!(
+                    concat!($instruction, " {out}, dword ptr [{word}]"),
+                    out = out(ymm_reg) out,
+                    word = in(reg) word,
+                    options(pure, readonly, nostack, preserves_flags)
+                );
+            }
+            out
+        }
+    )+};
 }
 
-/// The same by another instruction.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn spread_second(word: &i32) -> __m256i {
-    let out;
-    // SAFETY: the reference covers the four bytes read.
-    unsafe {
-        asm!(
-            "vbroadcastss {out}, dword ptr [{word}]",
-            out = out(ymm_reg) out,
-            word = in(reg) word,
-            options(pure, readonly, nostack, preserves_flags)
-        );
-    }
-    out
+spread! {
+    spread_first: "vpbroadcastd";
+    spread_second: "vbroadcastss";
 }
 
 impl<const VNNI: bool> Simd for X86<false, VNNI> {
     type P = [__m256; 2];
     type Words = [__m256i; 2];
     type Book = __m256i;
-    /// First weights, second weights.
     type Signed = SignedBytes;
     type SignedSums = [__m256i; 2];
     type Nibbles = [__m256i; 2];
