@@ -38,7 +38,8 @@ pub struct Service {
 struct Threads {
     decoder: JoinHandle<ArmState>,
     learner: Option<JoinHandle<()>>,
-    caches: Sender<ArmState>,
+    /// Takes what the decode thread knew to the learner's thread, which saves it.
+    known: Sender<ArmState>,
     /// The state, if there is no learner's thread to keep it.
     state: Option<StateFolder>,
 }
@@ -114,9 +115,9 @@ impl Service {
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let decoder = spawn("decode").spawn(move || decoder.run())?;
-        let (caches, last) = channel();
+        let (last, known) = channel();
         let learner = match learner {
-            Some(learner) => Some(spawn("learn").spawn(move || learner.run(&last))?),
+            Some(learner) => Some(spawn("learn").spawn(move || learner.run(&known))?),
             None => None,
         };
         Ok(Self {
@@ -124,7 +125,7 @@ impl Service {
             threads: Some(Threads {
                 decoder,
                 learner,
-                caches,
+                known: last,
                 state,
             }),
             learner: handle,
@@ -235,22 +236,21 @@ impl Service {
         if let Some(learner) = self.learner.take() {
             learner.stop();
         }
-        let panicked = || {
-            anyhow::anyhow!(
-                "the decode thread panicked; what it learnt behind the last saving is lost"
-            )
-        };
-        let caches = decoded.map_err(|_| panicked());
-        if let Ok(caches) = &caches {
-            let _ = threads.caches.send(caches.clone());
-        }
-        drop(threads.caches);
+        let decoded = decoded.map(|known| {
+            // Without a learner nobody saves it.
+            let _ = threads.known.send(known);
+        });
+        drop(threads.known);
         if let Some(learner) = threads.learner {
             let learnt = learner.join();
             learnt.map_err(|_| anyhow::anyhow!("the learner's thread panicked"))?;
         }
         drop(threads.state);
-        caches.map(drop)
+        decoded.map_err(|_| {
+            anyhow::anyhow!(
+                "the decode thread panicked; what it learnt after the last saving is lost"
+            )
+        })
     }
 }
 

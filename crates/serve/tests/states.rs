@@ -87,6 +87,17 @@ fn a_restart_goes_on_and_targets_keep_their_own() {
     assert_eq!(generations(folder.path()), ["generation-3"]);
 }
 
+/// An update that ends after the last answer, while the server stops, is counted in the state.
+#[test]
+fn the_last_update_is_saved_with_its_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(keeping(folder.path()), None);
+    stream(&server, "L", 2);
+    server.stop().unwrap();
+    let saved = SavedState::open(folder.path()).unwrap().unwrap();
+    assert_eq!(saved.known().answers["L"].updates, 1);
+}
+
 #[test]
 fn users_have_adapters() {
     let folder = tempfile::tempdir().unwrap();

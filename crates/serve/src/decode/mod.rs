@@ -227,13 +227,13 @@ impl Decoder {
         self.snapshot()
     }
 
+    /// What is known of pairs and texts; the learner adds the counters.
     fn snapshot(&self) -> ArmState {
         let mut known = self.known.clone();
         if self.options.adapt_length {
             known.chains = self.lengths.chains();
         }
         known.texts = self.corpora.as_ref().map_or_else(Vec::new, Corpora::texts);
-        self.stats.write_into(&mut known);
         known
     }
 

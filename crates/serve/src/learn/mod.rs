@@ -195,8 +195,9 @@ impl LearnerThread {
         Ok((thread, handle))
     }
 
-    /// Learns until it is told to stop, then waits for `caches` and saves a last time.
-    pub(crate) fn run(mut self, caches: &Receiver<ArmState>) {
+    /// Learns until it is told to stop, then waits for what the decode thread knows and saves a
+    /// last time.
+    pub(crate) fn run(mut self, known: &Receiver<ArmState>) {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
@@ -221,8 +222,8 @@ impl LearnerThread {
                 self.save_now();
             }
         }
-        if let Ok(caches) = caches.recv_timeout(SNAPSHOT_TIMEOUT) {
-            self.save(&caches);
+        if let Ok(known) = known.recv_timeout(SNAPSHOT_TIMEOUT) {
+            self.save(known);
         }
     }
 
@@ -329,21 +330,23 @@ impl LearnerThread {
         if self.state.is_none() || !changed {
             return;
         }
-        let (reply, caches) = std::sync::mpsc::channel();
+        let (reply, known) = std::sync::mpsc::channel();
         let asked = self.decoder.send(Command::Snapshot(reply)).is_ok();
-        match caches.recv_timeout(SNAPSHOT_TIMEOUT) {
-            Ok(caches) if asked => self.save(&caches),
+        match known.recv_timeout(SNAPSHOT_TIMEOUT) {
+            Ok(known) if asked => self.save(known),
             _ => tracing::warn!("the n-grams were not handed out; nothing is saved"),
         }
     }
 
-    fn save(&mut self, known: &ArmState) {
+    fn save(&mut self, mut known: ArmState) {
         let Some(state) = &mut self.state else {
             return;
         };
+        // Counted here, not by the decode thread: it has ended before the last updates.
+        self.stats.write_into(&mut known);
         let (learners, heads) = (&mut self.learners, &self.heads);
         let limit = self.options.state_bytes;
-        let written = state.write(known, &self.models.pairs(), limit, |to| {
+        let written = state.write(&known, &self.models.pairs(), limit, |to| {
             heads.save(to)?;
             learners.save(to)
         });
