@@ -27,10 +27,10 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     let message = "the answer was recorded without a penalty; must be 1";
     let penalised = arm.decode.repetition_penalty != 1.0;
     check(penalised, "decode.repetition_penalty", message);
-    let message = "nothing was recorded behind the end of an answer; must be false";
+    let message = "nothing was recorded after the end of an answer; must be false";
     check(arm.decode.ignore_eos, "decode.ignore_eos", message);
     let message =
-        "what the target says behind a token that it never says was not recorded; must be false";
+        "what the target says after a token that it never says was not recorded; must be false";
     check(arm.head.unjudged, "head.unjudged", message);
     let message = "what it takes to replay says nothing of a target; must be false";
     check(arm.decode.controller, "decode.controller", message);

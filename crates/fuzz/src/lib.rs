@@ -7,7 +7,7 @@
 //!
 //! Every input follows from the root seed, the reader's name and its number, so a failure is repeated
 //! by naming the three. Inputs are tried in a process of their own ([`worker`]), which a parent
-//! watches and starts again behind the input that killed it ([`supervisor`]).
+//! watches and starts again after the input that killed it ([`supervisor`]).
 //!
 //! ```
 //! let reader = fuzz::readers::named("config").unwrap();

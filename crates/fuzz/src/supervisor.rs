@@ -1,4 +1,4 @@
-//! The parent of workers: it counts, and starts the next one behind an input that killed the last.
+//! The parent of workers: it counts, and starts the next one after an input that killed the last.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

@@ -64,7 +64,7 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
     if let Some(from) = &recipe.train.from {
         let name = from.file_name().unwrap_or_default().to_string_lossy();
         line(format!(
-            "- It began with the weights of `{name}`, and what follows is what came behind them."
+            "- It began with the weights of `{name}`, and what follows is what came after them."
         ));
     }
     if let Some(cut) = &recipe.train.cut {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use models::{Message, TemplateRequest};
@@ -65,6 +65,24 @@ pub enum LogError {
     },
 }
 
+impl LogError {
+    /// Advice for the user, if there is any.
+    pub fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Io { .. } => "paths are relative to the working directory",
+            Self::Line { .. } => {
+                "a line is a JSON object with the conversation (`messages` or `prompt`) and the answer (`choices`, `answer` \
+                 or a last message of the assistant); nothing was learnt from this file"
+            }
+            Self::Trace(error) => return error.hint(),
+            Self::OtherTarget { .. } => {
+                "name the target that was recorded, or record this one (`omnidraft trace record`)"
+            }
+        };
+        Some(text.to_owned())
+    }
+}
+
 /// The answers of a file, and how many of its lines could not be used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
@@ -103,19 +121,24 @@ impl Log {
             path: path.to_owned(),
             source,
         };
+        let fault = |index, what| LogError::Line {
+            path: path.to_owned(),
+            line: index + 1,
+            what,
+        };
         let lines = BufReader::new(File::open(path).map_err(io)?).lines();
         for (index, line) in lines.enumerate() {
-            let line = line.map_err(io)?;
+            // A byte that is no UTF-8 is a fault of its line.
+            let line = line.map_err(|source| match source.kind() {
+                ErrorKind::InvalidData => fault(index, source.to_string()),
+                _ => io(source),
+            })?;
             if line.trim().is_empty() {
                 continue;
             }
             // Editors of Windows put a mark of the encoding before the first line.
             log.read_line(line.trim_start_matches('\u{feff}'), models)
-                .map_err(|what| LogError::Line {
-                    path: path.to_owned(),
-                    line: index + 1,
-                    what,
-                })?;
+                .map_err(|what| fault(index, what))?;
         }
         Ok(log)
     }

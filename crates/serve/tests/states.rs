@@ -145,7 +145,7 @@ fn damaged_and_foreign_states_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(keeping(folder.path()), None);
     let busy = Service::start(keeping(folder.path())).err().unwrap();
-    assert!(format!("{busy:#}").contains("another server"), "{busy:#}");
+    assert!(format!("{busy:#}").contains("another process"), "{busy:#}");
     stream(&server, "L", 2);
     server.stop().unwrap();
 

@@ -301,7 +301,7 @@ fn elements(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> 
     }
     match next(&mut at) {
         (None, _) => Ok(()),
-        (Some(_), line) => Err(broken(line, "nothing behind `]`")),
+        (Some(_), line) => Err(broken(line, "nothing after `]`")),
     }
 }
 

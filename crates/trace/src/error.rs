@@ -143,19 +143,13 @@ pub enum TraceError {
         /// Largest number of tokens of an answer now.
         asked: usize,
     },
-    /// A partial recording that was made with other settings.
+    /// A recording, finished or not, that was made with other settings.
     #[error("{}: begun with other settings: {difference}", path.display())]
     OtherRecording {
-        /// The partial file.
+        /// The file or the partial file.
         path: PathBuf,
         /// Name of the setting that differs, with both values.
         difference: String,
-    },
-    /// The file to be recorded is there already.
-    #[error("{}: there is such a file already", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
     },
     /// A setting of the distribution of reference text is outside its range.
     #[error("{key} = {value}: must be {expected}")]
@@ -263,8 +257,9 @@ impl TraceError {
             Self::AnswerLimit { .. } => {
                 "lower decode.max_new_tokens, or record with a larger --max-tokens"
             }
-            Self::OtherRecording { .. } => "finish it with its own settings, or remove it",
-            Self::Exists { .. } => "remove it, or give another --out",
+            Self::OtherRecording { .. } => {
+                "go on with its own settings, remove it, or give another --out"
+            }
             _ => return None,
         };
         Some(text.to_owned())

@@ -221,7 +221,7 @@ impl TraceFile {
         Record::of_fields(&fields, &self.info).map_err(|fault| self.fault(row, fault))
     }
 
-    fn fields(&mut self, row: usize) -> Result<Fields, TraceError> {
+    pub(crate) fn fields(&mut self, row: usize) -> Result<Fields, TraceError> {
         let index = self.starts.partition_point(|start| *start <= row) - 1;
         if self.last.as_ref().is_none_or(|last| last.index != index) {
             let all: Vec<usize> = (0..COLUMNS.len()).collect();

@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 
 use crate::file::TableWriter;
 use crate::record::{Fields, checksum};
-use crate::{Record, TraceError, TraceInfo};
+use crate::{Record, TraceError, TraceFile, TraceInfo};
 
 const MAGIC: &[u8; 16] = b"omnidraft trace\n";
 /// Largest length of a field. A larger one means damage.
@@ -32,21 +32,20 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins a trace, or continues an interrupted one.
+    /// Begins a trace, or continues one that was interrupted or is to hold more prompts. A
+    /// finished file stays as it is until [`finish`](Self::finish) replaces it.
     ///
     /// # Errors
-    /// [`TraceError::Exists`]; a partial file with other settings; impossible settings; an I/O
-    /// error.
+    /// A file or a partial file with other settings, or one that is damaged; impossible settings;
+    /// an I/O error.
     pub fn open(path: &Path, info: &TraceInfo) -> Result<Self, TraceError> {
         info.check(path)?;
-        if path.exists() {
-            return Err(TraceError::Exists {
-                path: path.to_owned(),
-            });
-        }
         let part = with_suffix(path, ".part");
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(TraceError::io("create the folder of", path))?;
+        }
+        if path.exists() && !part.exists() {
+            begin_with(path, &part, info)?;
         }
         let io = |source| TraceError::io("write", &part)(source);
         let mut writer = Self {
@@ -122,18 +121,9 @@ impl TraceWriter {
             id: record.id.clone(),
             fault,
         })?;
-        let fields = record.fields();
         let io = |source| TraceError::io("write", &self.part)(source);
-        let mut written = 32;
-        for field in &fields {
-            let length = (field.len() as u64).to_le_bytes();
-            self.journal.write_all(&length).map_err(io)?;
-            self.journal.write_all(field).map_err(io)?;
-            written += 8 + field.len() as u64;
-        }
-        self.journal.write_all(&checksum(&fields)).map_err(io)?;
+        self.bytes += write_row(&mut self.journal, &record.fields()).map_err(io)?;
         self.journal.flush().map_err(io)?;
-        self.bytes += written;
         self.note(record);
         Ok(())
     }
@@ -213,6 +203,38 @@ impl TraceWriter {
         }
         Ok(kept)
     }
+}
+
+/// Writes the rows of a finished trace as a partial file, whole or not at all.
+fn begin_with(path: &Path, part: &Path, info: &TraceInfo) -> Result<(), TraceError> {
+    let mut trace = TraceFile::open(path)?;
+    if let Some(difference) = info.difference(trace.info()) {
+        return Err(TraceError::OtherRecording {
+            path: path.to_owned(),
+            difference,
+        });
+    }
+    let whole = with_suffix(path, ".tmp");
+    let io = |source| TraceError::io("write", &whole)(source);
+    let mut journal = BufWriter::new(File::create(&whole).map_err(io)?);
+    journal.write_all(&header(info)).map_err(io)?;
+    for row in 0..trace.entries().len() {
+        write_row(&mut journal, &trace.fields(row)?).map_err(io)?;
+    }
+    journal.flush().map_err(io)?;
+    fs::rename(&whole, part).map_err(TraceError::io("write", part))
+}
+
+/// Writes a row of a partial file. Returns its number of bytes.
+fn write_row(journal: &mut impl Write, fields: &Fields) -> std::io::Result<u64> {
+    let mut written = 32;
+    for field in fields {
+        journal.write_all(&(field.len() as u64).to_le_bytes())?;
+        journal.write_all(field)?;
+        written += 8 + field.len() as u64;
+    }
+    journal.write_all(&checksum(fields))?;
+    Ok(written)
 }
 
 /// Reader of the complete rows of a partial file.

@@ -193,9 +193,45 @@ fn a_stopped_recording_goes_on_wherever_it_was_cut() {
     let told = TraceWriter::open(&path, &other).err().unwrap().to_string();
     assert!(told.contains("tail was 3 and is 2"), "{told}");
     assert_eq!(std::fs::read(&part).unwrap(), bytes);
-    // A finished file is not touched either.
-    let told = TraceWriter::open(&whole, &info).err().unwrap();
-    assert!(matches!(told, TraceError::Exists { .. }));
+    // Nor is a finished one.
+    let told = TraceWriter::open(&whole, &other).err().unwrap();
+    assert!(matches!(told, TraceError::OtherRecording { .. }), "{told}");
+    assert_eq!(read(&whole).unwrap(), records);
+}
+
+#[test]
+fn a_finished_recording_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let (info, path) = (info(5), folder.path().join("grown.parquet"));
+    let (whole, part) = (
+        folder.path().join("whole.parquet"),
+        folder.path().join("grown.parquet.part"),
+    );
+    let records = records(&info, 20);
+    write(&whole, &info, &records);
+    write(&path, &info, &records[..9]);
+    let mut writer = TraceWriter::open(&path, &info).unwrap();
+    assert_eq!(writer.len(), 9);
+    assert!(writer.has_prompt(&records[8].prompt_ids));
+    records[9..12].iter().for_each(|r| writer.push(r).unwrap());
+    // Stopped: the finished file is as it was, and the partial one goes on.
+    drop(writer);
+    assert_eq!(read(&path).unwrap(), records[..9]);
+    let mut writer = TraceWriter::open(&path, &info).unwrap();
+    assert_eq!(writer.len(), 12);
+    records[12..].iter().for_each(|r| writer.push(r).unwrap());
+    writer.finish().unwrap();
+    assert!(!part.exists());
+    assert_eq!(
+        std::fs::read(&path).unwrap(),
+        std::fs::read(&whole).unwrap()
+    );
+    // A damaged file is refused, and nothing is begun.
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let told = TraceWriter::open(&path, &info).err().unwrap();
+    assert!(matches!(told, TraceError::Damaged { .. }), "{told}");
+    assert!(!part.exists());
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl Learning {
             blocks => format!("the last {blocks} blocks"),
         };
         let mut text = format!(
-            "learning from an answer ({what}, {} tokens behind {}, {} columns): {:.3} s, {:.1}% of a plain answer\n",
+            "learning from an answer ({what}, {} tokens after {}, {} columns): {:.3} s, {:.1}% of a plain answer\n",
             self.tokens,
             self.prompt,
             self.columns,

@@ -1,4 +1,4 @@
-//! Damage that keeps most of a file's structure, so that it reaches behind the first check.
+//! Damage that keeps most of a file's structure, so that it reaches past the first check.
 
 mod bytes;
 mod container;
@@ -28,7 +28,7 @@ pub enum Shape {
     Template,
     /// Eight bytes of length, a JSON header of that length, data.
     Safetensors,
-    /// A saved n-gram cache: header, body, checksum. The checksum is put right behind the damage.
+    /// A saved n-gram cache: header, body, checksum. The checksum is put right after the damage.
     Sealed,
 }
 

@@ -120,7 +120,7 @@ pub const TRACE: Reader = Reader {
 /// The partial file of an interrupted recording.
 pub const PARTIAL_TRACE: Reader = Reader {
     name: "partial-trace",
-    what: "the partial file of a recording, and what is recorded behind it",
+    what: "the partial file of a recording, and what is recorded after it",
     shape: Shape::Bytes,
     seeds: || {
         let part = |top| {

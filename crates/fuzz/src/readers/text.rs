@@ -319,7 +319,7 @@ fn byte_fallback() -> Value {
     })
 }
 
-/// Byte-level behind a regular expression and digits.
+/// Byte-level after a regular expression and digits.
 fn sequence() -> Value {
     let mut json = byte_level();
     json["normalizer"] = json!({"type": "NFC"});

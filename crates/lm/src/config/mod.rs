@@ -256,7 +256,7 @@ impl LmConfig {
         let ropes = [Some(&self.rope), self.local_rope.as_ref()];
         let by_context = |rope: &&Rope| rope.scaling.depends_on_context();
         let absent = [
-            (*norms != Norms::Before, "norms behind attention and MLP"),
+            (*norms != Norms::Before, "norms after attention and MLP"),
             (self.norm_offset, "norms that multiply by 1 + weight"),
             (*qk_norm == QkNorm::Full, "norms over all query heads"),
             (*activation != Activation::Silu, "an activation but SiLU"),

@@ -29,7 +29,10 @@ pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
     let number = text.trim().strip_prefix(GENERATION);
     let number = number.and_then(|number| number.parse().ok());
     let Some(number) = number else {
-        bail!("{}: names no generation of a state", path.display());
+        bail!(
+            "{}: names no generation of a state\nhint: write the name of the newest generation-N beside it there, or remove the folder to begin anew",
+            path.display()
+        );
     };
     Ok(Some((number, root.join(text.trim()))))
 }
@@ -81,7 +84,7 @@ impl StateFolder {
         let lock = File::create(root.join("lock")).with_context(named)?;
         if lock.try_lock().is_err() {
             bail!(
-                "{}: another server uses this state\nhint: give each its own --state",
+                "{}: another process uses this state\nhint: end it, or give each its own --state",
                 root.display()
             );
         }

@@ -57,18 +57,18 @@ fn a_stopped_recording_goes_on_and_is_the_same() {
         .success()
         .stdout(contains("4 prompts"));
     let cut = folder.path().join("cut.parquet");
-    for behind in ["1", "3"] {
-        let stopped = if behind == "1" { "1" } else { "2" };
+    for done in ["1", "3"] {
+        let stopped = if done == "1" { "1" } else { "2" };
         record(&["--stop-after", stopped], &cut)
             .assert()
             .success()
-            .stderr(contains(format!("stopped behind {behind} prompts")));
+            .stderr(contains(format!("stopped after {done} prompts")));
         assert!(!cut.exists());
     }
     record(&[], &cut)
         .assert()
         .success()
-        .stderr(contains("goes on behind 3 prompts"));
+        .stderr(contains("goes on after 3 prompts"));
     assert_eq!(std::fs::read(&cut).unwrap(), std::fs::read(&whole).unwrap());
     // Side by side, with identical bits.
     let several = folder.path().join("several.parquet");
@@ -87,7 +87,15 @@ fn a_stopped_recording_goes_on_and_is_the_same() {
         .stdout(
             contains("4 rows are whole").and(contains("answered again by models/L: same tokens")),
         );
-    refused(&mut record(&[], &whole), &["such a file already", "hint:"]);
+    // A finished file is recorded no second time; with other settings it is left alone.
+    let bytes = std::fs::read(&whole).unwrap();
+    record(&[], &whole)
+        .assert()
+        .success()
+        .stderr(contains("goes on after 4 prompts"));
+    let refusal = ["begun with other settings: tail was", "hint:"];
+    refused(&mut record(&["--tail", "2"], &whole), &refusal);
+    assert_eq!(std::fs::read(&whole).unwrap(), bytes);
 }
 
 #[test]

@@ -34,7 +34,7 @@ impl Recording {
     ) -> Result<Self> {
         let writer = TraceWriter::open(out, info)?;
         if !writer.is_empty() {
-            eprintln!("{}: goes on behind {} prompts", out.display(), writer.len());
+            eprintln!("{}: goes on after {} prompts", out.display(), writer.len());
         }
         Ok(Self {
             before: writer.tokens(),
@@ -90,7 +90,7 @@ impl Recording {
             eprintln!("{doubles} prompts have the tokens of another one and are left out");
         }
         if self.is_full() {
-            eprintln!("stopped behind {prompts} prompts; call again to go on");
+            eprintln!("stopped after {prompts} prompts; call again to go on");
             return Ok(());
         }
         let path: PathBuf = self.writer.finish()?;

@@ -51,7 +51,7 @@ impl FromStr for Top {
 
 Records greedy answers. With --top all a replay equals the live run bit for bit, learning included;
 with fewer tokens, whatever does not learn does. A call that was interrupted goes on when it is
-typed again, and leaves the same file.")]
+typed again, and leaves the same file. With a larger --limit it adds prompts to a finished one.")]
 pub struct RecordArgs {
     /// Model folder of the target, or hf:owner/name[@revision]; torch: in front of it for a worker
     /// of PyTorch.

@@ -52,7 +52,7 @@ pub struct TextArgs {
     /// Maximum tokens of an answer.
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// Tokens recorded behind an answer that is cut: as many as a round may propose there.
+    /// Tokens recorded after an answer that is cut: as many as a round may propose there.
     #[arg(long, default_value_t = DEFAULT_TAIL)]
     tail: usize,
     /// Maximum tokens of a prompt, template included.
