@@ -1,11 +1,8 @@
-//! Checks of combinations: of an arm's settings, of the arms of a cell, and of a job.
-
-use std::collections::BTreeSet;
+//! Checks of combinations: of an arm's settings, and of the arms of a cell.
 
 use spec_decode::VerifyMode;
 
 use crate::arm::ArmConfig;
-use crate::job::JobConfig;
 use crate::settings::{
     CacheUse, DraftSource, HeadLabels, HeadTraining, ModelsConfig, ObjectiveName, PolicyName,
     TraceConfig, Wrong, wrong,
@@ -327,47 +324,4 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
             wrong(key, message)
         })
         .collect()
-}
-
-/// Faults of a stored job.
-pub(crate) fn job(job: &JobConfig) -> Vec<Wrong> {
-    let mut wrongs = Vec::new();
-    for (key, empty) in [
-        ("arms", job.arms.is_empty()),
-        ("segments", job.segments.is_empty()),
-    ] {
-        if empty {
-            wrongs.push(wrong(key, "at least one is needed"));
-        }
-    }
-    let mut names = BTreeSet::new();
-    for own in &job.arms {
-        if !names.insert(&own.name) {
-            wrongs.push(wrong(
-                "arms",
-                format!("two arms have the name `{}`", own.name),
-            ));
-        }
-        wrongs.extend(arm(own, &job.arms));
-    }
-    wrongs.extend(shared(&job.arms).into_iter().map(|(_, fault)| fault));
-    wrongs.extend(models(&job.models));
-    wrongs.extend(
-        job.arms
-            .iter()
-            .flat_map(|own| last_blocks(own, &job.models)),
-    );
-    if !job.exclusive {
-        wrongs.extend(job.arms.iter().filter_map(|own| untimed(own, &job.stage)));
-    }
-    for (name, _) in recorded(&job.models) {
-        wrongs.extend(job.arms.iter().flat_map(|own| replayed(own, name)));
-    }
-    for segment in &job.segments {
-        if !job.models.targets.contains_key(&segment.target) {
-            let message = format!("target `{}` is not in models.targets", segment.target);
-            wrongs.push(wrong("segments", message));
-        }
-    }
-    wrongs
 }

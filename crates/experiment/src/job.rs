@@ -1,5 +1,6 @@
 //! A job: a cell of a stage.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ use crate::check;
 use crate::count::Count;
 use crate::error::ExperimentError;
 use crate::file::OnStream;
-use crate::settings::{DecodeConfig, ModelsConfig};
+use crate::settings::{DecodeConfig, ModelsConfig, Wrong, wrong};
 
 /// Name of a job: the cell of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -129,10 +130,61 @@ impl JobConfig {
         }
         let job: Self = serde_path_to_error::deserialize(&json)
             .map_err(|e| ExperimentError::Job(format!("{}: {}", e.path(), e.inner())))?;
-        match check::job(&job).into_iter().next() {
+        match job.wrongs().into_iter().next() {
             None => Ok(job),
             Some((key, message)) => Err(ExperimentError::Job(format!("{key}: {message}"))),
         }
+    }
+
+    /// Faults of a stored self.
+    fn wrongs(&self) -> Vec<Wrong> {
+        let mut wrongs = Vec::new();
+        for (key, empty) in [
+            ("arms", self.arms.is_empty()),
+            ("segments", self.segments.is_empty()),
+        ] {
+            if empty {
+                wrongs.push(wrong(key, "at least one is needed"));
+            }
+        }
+        let mut names = BTreeSet::new();
+        for own in &self.arms {
+            if !names.insert(&own.name) {
+                wrongs.push(wrong(
+                    "arms",
+                    format!("two arms have the name `{}`", own.name),
+                ));
+            }
+            wrongs.extend(check::arm(own, &self.arms));
+        }
+        wrongs.extend(
+            check::shared(&self.arms)
+                .into_iter()
+                .map(|(_, fault)| fault),
+        );
+        wrongs.extend(check::models(&self.models));
+        wrongs.extend(
+            self.arms
+                .iter()
+                .flat_map(|own| check::last_blocks(own, &self.models)),
+        );
+        if !self.exclusive {
+            wrongs.extend(
+                self.arms
+                    .iter()
+                    .filter_map(|own| check::untimed(own, &self.stage)),
+            );
+        }
+        for (name, _) in check::recorded(&self.models) {
+            wrongs.extend(self.arms.iter().flat_map(|own| check::replayed(own, name)));
+        }
+        for segment in &self.segments {
+            if !self.models.targets.contains_key(&segment.target) {
+                let message = format!("target `{}` is not in models.targets", segment.target);
+                wrongs.push(wrong("segments", message));
+            }
+        }
+        wrongs
     }
 
     /// SHA-256 of its canonical JSON, hexadecimal.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::names::{HEAD, expected_tensors};
-use crate::write::write_model;
 use crate::{LmConfig, LmError, StoredCheckpoint};
 
 /// A tensor on the host, row-major, in f32.
@@ -52,16 +51,6 @@ impl Checkpoint {
     /// shapes.
     pub fn check(&self, origin: &Path) -> Result<(), LmError> {
         check_tensors(&self.tensors, &expected_tensors(&self.config), origin)
-    }
-
-    /// Writes `model.safetensors`, then `config.json`, each through a temporary file that is
-    /// synced. An interrupted write leaves the previous files whole, and a folder with a new
-    /// `config.json` has the weights that belong to it.
-    ///
-    /// # Errors
-    /// A folder that cannot be written.
-    pub fn save(&self, folder: &Path, stored: StoredType) -> Result<(), LmError> {
-        write_model(self, folder, stored, u64::MAX)
     }
 
     /// The tensor of this name.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use weights::{Format, GgufValue, TensorFiles};
 
-use super::gguf_keys::Keys;
+use super::gguf_keys::{Keys, fault};
 use crate::config::{Norms, RopeScaling};
 use crate::{LmConfig, LmError};
 
@@ -89,14 +89,6 @@ pub(crate) fn norm_offset(files: &TensorFiles, config: &LmConfig) -> f32 {
     match files.format() {
         Format::Gguf => 1.0 - config.unit_norm(),
         _ => 0.0,
-    }
-}
-
-pub(crate) fn fault(files: &TensorFiles, key: &str, message: impl Into<String>) -> LmError {
-    LmError::Config {
-        path: files.paths().next().unwrap_or("".as_ref()).to_owned(),
-        key: key.to_owned(),
-        message: message.into(),
     }
 }
 

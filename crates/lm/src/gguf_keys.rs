@@ -4,7 +4,6 @@
 use serde_json::{Value, json};
 use weights::{GgufValue, TensorFiles};
 
-use super::gguf::fault;
 use crate::LmError;
 
 /// Keys, without the name of the architecture, that are read.
@@ -317,5 +316,14 @@ fn shown(value: &GgufValue) -> String {
         GgufValue::Text(text) => format!("{:?}", text.chars().take(100).collect::<String>()),
         GgufValue::Numbers(numbers) => format!("a list of {} numbers", numbers.len()),
         _ => "a list of texts".to_owned(),
+    }
+}
+
+/// An error of a key of the model's first file.
+pub(crate) fn fault(files: &TensorFiles, key: &str, message: impl Into<String>) -> LmError {
+    LmError::Config {
+        path: files.paths().next().unwrap_or("".as_ref()).to_owned(),
+        key: key.to_owned(),
+        message: message.into(),
     }
 }

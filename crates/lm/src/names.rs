@@ -106,6 +106,16 @@ pub(crate) fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)
     tensors
 }
 
+impl LmConfig {
+    /// Number of parameters; a tied head counts once.
+    pub fn num_params(&self) -> usize {
+        expected_tensors(self)
+            .iter()
+            .map(|(_, shape)| shape.iter().product::<usize>())
+            .sum()
+    }
+}
+
 /// Every tensor of the architecture with its shape in memory, `[out, in]` for projections.
 pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
     let d = config.hidden_size;

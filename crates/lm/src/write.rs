@@ -14,7 +14,7 @@ use weights::{Format, TensorFiles};
 
 use crate::names::{self, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
-use crate::{HostTensor, LmError, StoredType, saturated_half};
+use crate::{Checkpoint, HostTensor, LmError, StoredType, saturated_half};
 
 const ONE_FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -220,6 +220,18 @@ pub fn read_safetensors(
         into.insert(name.to_owned(), HostTensor { shape, data });
     }
     Ok(())
+}
+
+impl Checkpoint {
+    /// Writes `model.safetensors`, then `config.json`, each through a temporary file that is
+    /// synced. An interrupted write leaves the previous files whole, and a folder with a new
+    /// `config.json` has the weights that belong to it.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn save(&self, folder: &Path, stored: StoredType) -> Result<(), LmError> {
+        write_model(self, folder, stored, u64::MAX)
+    }
 }
 
 /// Writes a model folder, a few rows at a time. Weights are written in files of at most `shard`

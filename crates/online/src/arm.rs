@@ -12,8 +12,8 @@ use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
 use spec_decode::{
-    DirectMap, Generation, LanguageModel, Lexicon, Pair, Prompt, RoundOutcome, Session,
-    SessionConfig, StreamName, VerifyMode,
+    DirectMap, Generation, LanguageModel, Lexicon, Pair, RoundOutcome, Session, SessionConfig,
+    VerifyMode,
 };
 use vocab_align::DraftId;
 
@@ -23,6 +23,7 @@ use super::drafter_training::Update;
 use super::learner::{Learner, Learnt};
 use super::lookups::with_copies;
 use super::parts::Parts;
+use super::question::Question;
 use super::relabel::{JudgedDraft, Rules};
 use super::respond::{Onlookers, generate, look_up};
 use super::specials::Specials;
@@ -30,29 +31,6 @@ use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
 use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
 use models::{Engine, ModelFolder, Packed};
-use streams::Split;
-
-/// A prompt with its target and settings.
-pub struct Question<'a> {
-    /// The vocabularies.
-    pub pair: &'a Pair,
-    /// Settings of the session, except the mode.
-    pub session: &'a SessionConfig,
-    /// The prompt in both vocabularies.
-    pub prompt: Prompt<'a>,
-    /// Name of the random streams.
-    pub name: StreamName,
-    /// Streamed or held out.
-    pub split: Split,
-    /// True if padded models answer.
-    pub padded: bool,
-}
-
-impl Question<'_> {
-    fn is_streamed(&self) -> bool {
-        self.split == Split::Train
-    }
-}
 
 /// An answer with its example for the learner.
 pub struct Answered {

@@ -24,6 +24,7 @@ mod ngrams;
 mod parts;
 mod probe;
 mod prompt;
+mod question;
 mod record;
 mod relabel;
 mod respond;
@@ -34,12 +35,13 @@ mod target;
 mod weights;
 
 pub use adaptive::HeadUpdate;
-pub use arm::{Answered, DraftingArm, Question};
+pub use arm::{Answered, DraftingArm};
 pub use drafter_training::Update;
 pub use job::{JobSetting, Progress, run_job};
 pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};
 pub use prompt::{EncodedPrompt, Position};
+pub use question::Question;
 pub use saved::SavedDrafter;
 pub use specials::Specials;
 pub use state::{

@@ -8,9 +8,9 @@ use models::Engine;
 use spec_decode::Session;
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::arm::Question;
 use super::drafter_training::Update;
 use super::learner::Learner;
+use super::question::Question;
 
 /// The parts of an answer that were learnt from.
 pub(super) struct Parts {

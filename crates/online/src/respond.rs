@@ -11,8 +11,8 @@ use spec_decode::{
 };
 use vocab_align::DraftId;
 
-use super::arm::Question;
 use super::control::{Timed, Watched};
+use super::question::Question;
 
 /// A callback for every round, with the draft context before it.
 pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);

@@ -227,7 +227,7 @@ impl Target {
             return error;
         };
         let unrecorded = error.chain().any(|cause| {
-            let law = cause.downcast_ref::<SpecError>();
+            let law = models::passed_on(cause).downcast_ref::<SpecError>();
             matches!(
                 law,
                 Some(SpecError::Law {
@@ -260,7 +260,7 @@ impl Target {
         let said = talk.before(earlier, &self.text, &mut self.engine, long);
         match said.map(<[Exchange]>::to_vec) {
             Ok(said) => Ok(said),
-            Err(error) => Err(self.explain(error)),
+            Err(error) => Err(self.explain(error.into())),
         }
     }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::answers::Habits;
 use super::config::{Recipe, TokenizerStyle};
-use super::samples::Row;
 use super::train::Trained;
 use crate::CorpusSource;
 
@@ -107,11 +107,19 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
 /// Heading of the part of a card that is about answers.
 const HEADING: &str = "\n## Its answers\n";
 
+/// Statistics of the answers to a task.
+pub(crate) struct TaskHabits {
+    pub(crate) task: String,
+    /// Temperature of the model's answers; `None` for the published ones.
+    pub(crate) temperature: Option<f64>,
+    pub(crate) habits: Habits,
+}
+
 /// Writes the statistics of a model's answers at the end of its card, replacing earlier ones.
 ///
 /// # Errors
 /// A folder without a card; a card that cannot be written.
-pub fn add_habits(out: &Path, rows: &[Row]) -> Result<()> {
+pub fn add_habits(out: &Path, rows: &[TaskHabits]) -> Result<()> {
     let path = out.join("README.md");
     let old = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let mut card = old.split(HEADING).next().unwrap_or_default().to_owned();
@@ -121,7 +129,12 @@ pub fn add_habits(out: &Path, rows: &[Row]) -> Result<()> {
             "\nTo the first 100 test prompts of each task, at most 128 tokens each; beside them the published ones. Looping: the token ends a run of four that the answer already had.\n\n| task | temperature | tokens an answer | looping tokens | distinct answers |\n|---|---|---|---|---|\n",
         );
     }
-    for (task, temperature, habits) in rows {
+    for TaskHabits {
+        task,
+        temperature,
+        habits,
+    } in rows
+    {
         let temperature = temperature.map_or("published".to_owned(), |t| t.to_string());
         let _ = writeln!(
             card,

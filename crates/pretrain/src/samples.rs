@@ -12,8 +12,9 @@ use streams::{DataSource, MiniTask, Prompt, Split};
 use vocab_align::{TargetId, TokenId};
 
 use crate::answers::{Answerer, Habits};
+use crate::card::{self, TaskHabits};
 use crate::train::progress_bar;
-use crate::{CorpusSource, Recipe, card};
+use crate::{CorpusSource, Recipe};
 
 /// Name of the file.
 pub const FILE: &str = "samples.md";
@@ -70,15 +71,12 @@ pub fn write(out: &Path, data: &DataSource, progress: bool) -> Result<()> {
     card::add_habits(out, &habits(&folder, out, data, progress)?)
 }
 
-/// Task, temperature, and statistics of the answers. Published answers have no temperature.
-pub(crate) type Row = (String, Option<f64>, Habits);
-
 fn habits(
     folder: &ModelFolder<TargetId>,
     out: &Path,
     data: &DataSource,
     progress: bool,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<TaskHabits>> {
     let recipe = Recipe::load(&out.join("recipe.toml"))?;
     let tasks: BTreeSet<&str> = recipe
         .data
@@ -106,10 +104,17 @@ fn habits(
     for (task, prompts, published) in &loaded {
         for temperature in TEMPERATURES {
             let answers = answers(folder, prompts, temperature, ANSWER_TOKENS, &bar)?;
-            let habits = Habits::of(&answers);
-            rows.push(((*task).to_owned(), Some(temperature), habits));
+            rows.push(TaskHabits {
+                task: (*task).to_owned(),
+                temperature: Some(temperature),
+                habits: Habits::of(&answers),
+            });
         }
-        rows.push(((*task).to_owned(), None, Habits::of(published)));
+        rows.push(TaskHabits {
+            task: (*task).to_owned(),
+            temperature: None,
+            habits: Habits::of(published),
+        });
     }
     bar.finish_and_clear();
     Ok(rows)

@@ -8,7 +8,9 @@
 //! | CNN/DailyMail | `id`, `article`, `highlights` | the article and what is asked of it |
 //! | any other | `id`, `prompt`, `reference` | the prompt |
 
-use crate::record::Record;
+use std::path::Path;
+
+use crate::record::{Record, read, records};
 use crate::{Prompt, StreamError};
 
 /// The words between a task of MBPP and its tests.
@@ -17,6 +19,30 @@ const TESTS: &str = "\nYour code should pass these tests:";
 const SUMMARIZE: &str = "\n\nSummarize the above article in 3 sentences.";
 /// The beginning of a turn whose text SPEED-Bench may not give away.
 const WITHHELD: &str = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE";
+
+/// Reads the prompts of a JSON-lines file, in file order. A file whose name ends in `.json` is read
+/// as a JSON array, and either form may be compressed by gzip (`.gz`).
+///
+/// `id` (a text or a whole number) and a non-blank `prompt` are required. `reference` is optional.
+/// Other fields and blank lines are ignored; a field that is null counts as missing. Records with the fields of a
+/// published benchmark are read as that benchmark means them: Spec-Bench, MT-Bench and SPEED-Bench (a prompt a turn),
+/// HumanEval, MBPP and CNN/DailyMail.
+///
+/// # Errors
+/// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record
+/// at all. Each error names the file and the line.
+pub fn load_prompts(path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError> {
+    parse_prompts(&read(path)?, path, task)
+}
+
+/// [`load_prompts`] on bytes already read; `path` is only named in errors.
+///
+/// # Errors
+/// As [`load_prompts`].
+pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError> {
+    let read = records(bytes, path, |record| prompts(record, task))?;
+    Ok(read.into_iter().flatten().collect())
+}
 
 /// The prompts of a record, and its id. Turns after the first have `#2`, `#3` and so on after the record's id.
 pub(crate) fn prompts(record: &Record, task: &str) -> Result<Vec<Prompt>, StreamError> {

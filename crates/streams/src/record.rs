@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{StreamError, form};
+use crate::StreamError;
 
 /// One prompt of a stream, without any chat template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,30 +24,6 @@ pub struct Prompt {
     /// The questions before it in the same conversation, oldest first; empty but in benchmarks of several turns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<String>,
-}
-
-/// Reads the prompts of a JSON-lines file, in file order. A file whose name ends in `.json` is read
-/// as a JSON array, and either form may be compressed by gzip (`.gz`).
-///
-/// `id` (a text or a whole number) and a non-blank `prompt` are required. `reference` is optional.
-/// Other fields and blank lines are ignored; a field that is null counts as missing. Records with the fields of a
-/// published benchmark are read as that benchmark means them: Spec-Bench, MT-Bench and SPEED-Bench (a prompt a turn),
-/// HumanEval, MBPP and CNN/DailyMail.
-///
-/// # Errors
-/// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record
-/// at all. Each error names the file and the line.
-pub fn load_prompts(path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError> {
-    parse_prompts(&read(path)?, path, task)
-}
-
-/// [`load_prompts`] on bytes already read; `path` is only named in errors.
-///
-/// # Errors
-/// As [`load_prompts`].
-pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt>, StreamError> {
-    let read = records(bytes, path, |record| form::prompts(record, task))?;
-    Ok(read.into_iter().flatten().collect())
 }
 
 /// Reads `(id, text)` pairs of a JSON-lines file; the text is the field `field`. Checks of
@@ -67,7 +43,7 @@ const MOST_BYTES: u64 = 4 << 30;
 /// First bytes of a file compressed by gzip.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
     let failed = |source| StreamError::Read {
         path: path.to_owned(),
         source,
@@ -176,7 +152,7 @@ impl Record<'_> {
 }
 
 /// Parses every non-blank line with `build` and refuses repeated ids and empty files.
-fn records<T>(
+pub(crate) fn records<T>(
     bytes: &[u8],
     path: &Path,
     build: impl Fn(&Record) -> Result<T, StreamError>,
@@ -308,6 +284,7 @@ fn elements(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load_prompts;
 
     fn read_as(name: &str, bytes: &[u8]) -> Result<Vec<Prompt>, StreamError> {
         let folder = tempfile::tempdir().unwrap();

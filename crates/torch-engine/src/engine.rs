@@ -37,17 +37,23 @@ pub struct TorchEngine {
     scored: usize,
 }
 
-impl TorchEngine {
-    pub(crate) fn new(torch: Torch, id: u32, max_len: usize) -> Self {
-        Self {
-            torch,
-            id,
+impl Torch {
+    /// An empty sequence of at most `max_len` tokens, or as many as the model takes if that is less.
+    ///
+    /// # Errors
+    /// A worker that ended.
+    pub fn sequence(&self, max_len: usize) -> Result<TorchEngine, TorchError> {
+        Ok(TorchEngine {
+            id: self.begin()?,
+            torch: self.clone(),
             len: 0,
-            max_len,
+            max_len: max_len.min(self.facts().max_len),
             scored: 0,
-        }
+        })
     }
+}
 
+impl TorchEngine {
     /// The worker.
     pub fn torch(&self) -> &Torch {
         &self.torch

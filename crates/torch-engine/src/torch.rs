@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::TorchEngine;
 use crate::error::{ModelFault, TorchError};
 use crate::frame::{self, Answer, Call, MAGIC, VERSION};
 use crate::options::{Interpreter, TorchOptions};
@@ -58,7 +57,7 @@ pub struct Facts {
 }
 
 /// A worker that holds a model. A clone shares it; the process ends with the last clone and the last
-/// [`TorchEngine`].
+/// [`TorchEngine`](crate::TorchEngine).
 #[derive(Clone)]
 pub struct Torch {
     inner: Arc<Inner>,
@@ -194,11 +193,8 @@ impl Torch {
         &self.inner.facts
     }
 
-    /// An empty sequence of at most `max_len` tokens, or as many as the model takes if that is less.
-    ///
-    /// # Errors
-    /// A worker that ended.
-    pub fn sequence(&self, max_len: usize) -> Result<TorchEngine, TorchError> {
+    /// Begins an empty sequence. Returns its number.
+    pub(crate) fn begin(&self) -> Result<u32, TorchError> {
         let mut worker = self.worker();
         let taken = &worker.sequences;
         let free = (0..=u32::MAX).find(|id| !taken.contains(id));
@@ -208,9 +204,7 @@ impl Torch {
         })?;
         worker.empty(Call::Begin, &id.to_le_bytes(), self.inner.timeout)?;
         worker.sequences.insert(id);
-        drop(worker);
-        let max_len = max_len.min(self.inner.facts.max_len);
-        Ok(TorchEngine::new(self.clone(), id, max_len))
+        Ok(id)
     }
 
     /// Ends a sequence. Its memory becomes free.

@@ -7,15 +7,7 @@ use lm::host::{Mat, MatMut, Store};
 use crate::activations::{Activations, BlockActivations, clear};
 use crate::attention::Attention;
 use crate::elementwise::{NormBackward, NormForward, SiluBackward, add};
-use crate::pass::{Pack, Shared};
-
-/// Arguments of the backward pass of a norm over all positions.
-pub(crate) struct NormPass<'a> {
-    pub(crate) x: &'a [f32],
-    pub(crate) inverse: &'a [f32],
-    pub(crate) dy: &'a mut [f32],
-    pub(crate) dx: &'a mut [f32],
-}
+use crate::pass::{NormPass, Pack, Shared};
 
 #[derive(Clone, Copy)]
 enum Turn {

@@ -9,7 +9,6 @@ use distill_loss::{Graded, Objective, Scored};
 use lm::host::{Mat, MatMut, Products, RotaryTables, Store};
 
 use crate::activations::{Activations, clear, fit};
-use crate::block::NormPass;
 use crate::elementwise::add;
 use crate::layout::Layout;
 use crate::low_rank::LowRank;
@@ -26,6 +25,14 @@ pub(crate) struct Shared<'a> {
     pub(crate) objective: &'a dyn Objective,
     /// The adapter that is trained instead of the weights, if there is one.
     pub(crate) low_rank: Option<&'a LowRank>,
+}
+
+/// Arguments of the backward pass of a norm over all positions.
+pub(crate) struct NormPass<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) inverse: &'a [f32],
+    pub(crate) dy: &'a mut [f32],
+    pub(crate) dx: &'a mut [f32],
 }
 
 /// Input of the first block for one sequence.

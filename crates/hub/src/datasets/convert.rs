@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::HubTask;
 use super::published::{alpaca, xsum};
-use super::row::{Converted, Record, Row, Table};
+use super::row::{Converted, Read, Record, Row, Table};
 use super::split::PublishedSplit;
 use crate::HubError;
 
@@ -17,10 +17,6 @@ const GSM8K_TEST: usize = 200;
 /// Held-out records of the mixed code task and all its records. The first ones by hash of id are
 /// held out.
 const CODE_TEST: (usize, usize) = (228, 1138);
-
-/// Callback that gives [`convert`] the rows of a table.
-pub type Read<'a> =
-    dyn FnMut(&Table, &mut dyn FnMut(Row) -> Result<(), HubError>) -> Result<(), HubError> + 'a;
 
 /// Converts a task's tables to records.
 ///

@@ -22,8 +22,8 @@ use crate::parquet::read_rows;
 use crate::{Hub, HubError};
 use streams::{PaperSplit, SourceError, TaskSource};
 
-pub use convert::{Read, convert};
-pub use row::{Converted, Record, Row, Table};
+pub use convert::convert;
+pub use row::{Converted, Read, Record, Row, Table};
 pub use split::{Published, PublishedSplit, fingerprint};
 
 /// Revision at which the hub keeps a dataset's conversion to parquet.

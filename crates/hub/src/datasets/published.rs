@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::convert::Read;
-use super::row::{Converted, Record, Table};
+use super::row::{Converted, Read, Record, Table};
 use super::split::{Published, PublishedSplit, fingerprint, first_bytes};
 use crate::HubError;
 

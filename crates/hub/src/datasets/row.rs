@@ -74,6 +74,10 @@ pub struct Record {
     pub fields: Map<String, Value>,
 }
 
+/// Callback that gives [`convert`](super::convert) the rows of a table.
+pub type Read<'a> =
+    dyn FnMut(&Table, &mut dyn FnMut(Row) -> Result<(), HubError>) -> Result<(), HubError> + 'a;
+
 /// A converted task.
 #[derive(Debug)]
 pub struct Converted {

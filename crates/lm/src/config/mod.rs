@@ -235,14 +235,6 @@ impl LmConfig {
         if self.norm_offset { 0.0 } else { 1.0 }
     }
 
-    /// Number of parameters; a tied head counts once.
-    pub fn num_params(&self) -> usize {
-        crate::names::expected_tensors(self)
-            .iter()
-            .map(|(_, shape)| shape.iter().product::<usize>())
-            .sum()
-    }
-
     /// The first feature for which there is no backward pass; `None` if the model can be trained.
     pub fn not_trainable(&self) -> Option<&'static str> {
         let Block {

@@ -21,9 +21,10 @@ use streams::{DataSource, Prompt, Split};
 use vocab_align::DraftId;
 
 use self::checkpoint::Spot;
-use crate::arm::{DraftingArm, Question};
+use crate::arm::DraftingArm;
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
+use crate::question::Question;
 use crate::record::{Answer, Recording, Settled};
 use crate::target::Target;
 

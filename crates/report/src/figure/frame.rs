@@ -1,8 +1,8 @@
 //! One panel on the page: axes, shades, lines, marks.
 
 use super::axis::Axis;
-use super::grid::{COLUMN_GAP, Line, Panel, PanelRow, Y_AXIS, reference_style};
-use super::render::text_width;
+use super::font::text_width;
+use super::panel::{COLUMN_GAP, Line, Panel, PanelRow, Y_AXIS, reference_style};
 use super::scene::{Anchor, Color, Item, Scene, fit};
 use super::style::{AXIS, BODY, GRID, INK, MUTED, SHADE, SMALL};
 

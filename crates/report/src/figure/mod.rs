@@ -6,14 +6,17 @@
 
 mod axis;
 mod dash;
+mod font;
 mod frame;
 mod grid;
+mod panel;
 mod png;
 mod render;
 mod scene;
 mod style;
 
-pub use grid::{Figure, Legend, Level, Line, Mark, Panel, PanelRow, Shade, reference_style};
+pub use grid::{Figure, Legend};
+pub use panel::{Level, Line, Mark, Panel, PanelRow, Shade, reference_style};
 pub use render::Drawing;
 pub use scene::Color;
 pub use style::{ArmStyle, MUTED, other_style, own_style};

@@ -1,22 +1,17 @@
 //! A scene as SVG and PNG through plotters, with the embedded DejaVu Sans.
 
 use super::dash::dashes;
+use super::font::{LINE_HEIGHT, font, register_fonts};
 use super::scene::{Anchor, Color, Item, Scene, Text};
 use super::style::PAPER;
 use crate::ReportError;
 use plotters::coord::Shift;
 use plotters::prelude::{
-    BitMapBackend, Circle, DrawingArea, DrawingBackend, FontDesc, FontFamily, FontStyle,
-    FontTransform, IntoDrawingArea, PathElement, Polygon, RGBAColor, RGBColor, SVGBackend,
-    ShapeStyle, Text as PlotText,
+    BitMapBackend, Circle, DrawingArea, DrawingBackend, FontTransform, IntoDrawingArea,
+    PathElement, Polygon, RGBAColor, RGBColor, SVGBackend, ShapeStyle, Text as PlotText,
 };
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color as _, TextStyle, register_font};
-use std::sync::Once;
-
-/// Registered name of the font. An SVG viewer without DejaVu Sans falls back along the list; Verdana
-/// has nearly the same widths.
-const FONT: &str = "DejaVu Sans, Verdana, sans-serif";
+use plotters::style::{Color as _, TextStyle};
 
 /// Scene units per SVG unit. plotters draws at integer positions, so the view box is finer than the
 /// page.
@@ -27,9 +22,6 @@ const PNG_SCALE: usize = 2;
 
 /// Samples per pixel and direction, since plotters fills polygons without antialiasing.
 const SAMPLES: usize = 3;
-
-/// Line height over em of DejaVu Sans: plotters' bitmap font sizes name the line height.
-const LINE_HEIGHT: f64 = 1.164_062_5;
 
 /// SVG font sizes are plotters' sizes divided by this.
 const SVG_FONT: f64 = 1.24;
@@ -71,34 +63,6 @@ fn failed(name: &str, message: String) -> ReportError {
         figure: name.to_owned(),
         message,
     }
-}
-
-fn register_fonts() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // The embedded fonts are valid; if one were not, drawing text would report it.
-        let _ = register_font(FONT, FontStyle::Normal, dejavu::sans::regular());
-        let _ = register_font(FONT, FontStyle::Bold, dejavu::sans::bold());
-    });
-}
-
-/// Width of a text in logical pixels, without regard to subscripts.
-pub fn text_width(text: &str, size: f64, bold: bool) -> f64 {
-    register_fonts();
-    // Measured at a large size, since the library rounds to whole pixels.
-    const MEASURED: f64 = 200.0;
-    let font = font(MEASURED * LINE_HEIGHT, bold);
-    let (width, _) = font.box_size(text).unwrap_or((0, 0));
-    f64::from(width) * size / MEASURED
-}
-
-fn font(size: f64, bold: bool) -> FontDesc<'static> {
-    let style = if bold {
-        FontStyle::Bold
-    } else {
-        FontStyle::Normal
-    };
-    FontDesc::new(FontFamily::Name(FONT), size, style)
 }
 
 fn svg(scene: &Scene) -> Result<String, String> {
@@ -311,13 +275,6 @@ fn text_of<E: std::error::Error + Send + Sync>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn text_width_grows_linearly() {
-        let narrow = text_width("acceptance", 10.0, false);
-        assert!((text_width("acceptance", 20.0, false) - 2.0 * narrow).abs() < 1e-9);
-        assert!(narrow > 50.0 && narrow < 70.0, "{narrow}");
-    }
 
     #[test]
     fn samples_are_averaged() {

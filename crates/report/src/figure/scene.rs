@@ -1,6 +1,6 @@
 //! A display list in logical pixels.
 
-use super::render::text_width;
+use super::font::text_width;
 
 /// An RGB colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

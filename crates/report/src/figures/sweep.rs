@@ -5,8 +5,9 @@ use crate::figure::{ArmStyle, Figure, Legend, Line, Mark, Panel, PanelRow, other
 use crate::names::{axis, plain_level, readable, sentence};
 use crate::paper::{Claim, Where};
 use crate::tables::claims::{Verdict, of_the_page};
-use crate::tables::ratios::{SPEEDS, with_arm};
+use crate::tables::ratios::SPEEDS;
 use crate::tables::sweep::{Family, families};
+use crate::tables::with_arm;
 use crate::tables::{Source, few_seeds, joined};
 use results::{ArmInfo, Metric};
 

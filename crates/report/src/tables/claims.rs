@@ -1,7 +1,7 @@
 //! The paper's claims against our numbers.
 
-use super::ratios::{ratio, ratio_of_means, with_arm};
-use super::{Source, few_seeds, joined};
+use super::ratios::{ratio, ratio_of_means};
+use super::{Source, few_seeds, joined, with_arm};
 use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, Order, PaperData, Trend, Where};
 use crate::spec::Shown as _;

@@ -276,6 +276,13 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
+/// The place, with another arm.
+pub fn with_arm(at: &Where, arm: &str) -> Where {
+    let mut at = at.clone();
+    at.insert("arm".to_owned(), arm.to_owned());
+    at
+}
+
 /// The union of both sets of coordinates.
 pub fn joined(a: &Where, b: &Where) -> Where {
     let mut joined = a.clone();

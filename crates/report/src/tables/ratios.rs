@@ -1,7 +1,7 @@
 //! Paired ratios of arms.
 
 use super::sweep::{Family, families};
-use super::{Source, joined};
+use super::{Source, joined, with_arm};
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
@@ -109,13 +109,6 @@ fn fastest<'a>(
 ) -> Option<&'a str> {
     let ranked = family?.ranked(source, by?, at);
     ranked.first().map(|(arm, _)| arm.name.as_str())
-}
-
-/// The place, with another arm.
-pub fn with_arm(at: &Where, arm: &str) -> Where {
-    let mut at = at.clone();
-    at.insert("arm".to_owned(), arm.to_owned());
-    at
 }
 
 fn entry(source: &Source, metric: Metric, (above, below): &(Where, Where)) -> Entry {

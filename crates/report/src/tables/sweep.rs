@@ -1,7 +1,6 @@
 //! The best value of every sweep.
 
-use super::ratios::with_arm;
-use super::{Source, joined};
+use super::{Source, joined, with_arm};
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use crate::spec::Shown as _;

@@ -6,15 +6,6 @@ use vocab_align::{DraftContext, DraftId, TargetId, align_offsets};
 use super::running::Running;
 use super::{CachedGroups, Pair};
 
-/// End of the mined part of the response: a byte offset common to both tokenisations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Mined {
-    /// Number of draft tokens after the prompt.
-    draft: usize,
-    /// Number of target tokens of the response.
-    target: usize,
-}
-
 impl Running {
     /// Inserts the n-grams of text that has become final; once the response has ended, those of all
     /// remaining text.

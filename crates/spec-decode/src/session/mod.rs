@@ -32,7 +32,7 @@ pub use drafting::DraftingRound;
 pub use round::{DraftedRound, JudgedRound};
 
 use reading::Reading;
-use running::Running;
+use running::{Mined, Running};
 
 /// The two vocabularies and their alignment. The same vocabulary twice, with its identity
 /// alignment, gives ordinary speculative decoding.
@@ -306,7 +306,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             reading,
             round: 0,
             finish: ended.then_some(Finish::MaxNewTokens),
-            mined: mining::Mined::default(),
+            mined: Mined::default(),
             draft_dice,
             verify_dice,
         });

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use vocab_align::{TargetId, TokenId};
 
 use super::Finish;
-use super::mining::Mined;
 use super::reading::Reading;
 use crate::{Chance, Purpose, StreamName};
 
@@ -29,6 +28,15 @@ pub(super) struct Running {
     pub(super) mined: Mined,
     pub(super) draft_dice: Box<dyn Chance + Send>,
     pub(super) verify_dice: Box<dyn Chance + Send>,
+}
+
+/// End of the mined part of the response: a byte offset common to both tokenisations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Mined {
+    /// Number of draft tokens after the prompt.
+    pub(super) draft: usize,
+    /// Number of target tokens of the response.
+    pub(super) target: usize,
 }
 
 impl std::fmt::Debug for Running {

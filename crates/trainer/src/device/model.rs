@@ -7,7 +7,6 @@ use burn::tensor::activation::{silu, softmax};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use lm::{Checkpoint, EMBEDDING, FINAL_NORM, HEAD, HostTensor, LmConfig, LmError, in_layer};
 
-use super::optim::{Values, with_values};
 use super::rope::RopeTable;
 
 /// Score of a position that attention must not see: its weight is exactly 0. Shaders may assume
@@ -162,15 +161,6 @@ impl Transformer {
             None => hidden.matmul(self.embedding.val().transpose()),
         }
     }
-}
-
-/// Values in the order of the parameters of `model`, copied to the host under the names of its
-/// weights.
-///
-/// # Errors
-/// As for [`Transformer::to_checkpoint`].
-pub(super) fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
-    with_values(model.valid(), values, false).to_checkpoint()
 }
 
 impl Block {

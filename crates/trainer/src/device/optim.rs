@@ -10,7 +10,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use lm::{AdamW, AdamWConfig, AdamWStep, Checkpoint, LmError, Moments};
 
-use super::model::{Transformer, tensors_of};
+use super::model::Transformer;
 use crate::layout::Layout;
 use crate::trainer::has_moments_of;
 
@@ -187,6 +187,15 @@ pub(super) fn gradients(model: &Transformer, all: &mut Gradients) -> Vec<Values>
     let mut collector = Collector(all, Vec::new());
     model.visit(&mut collector);
     collector.1
+}
+
+/// Values in the order of the parameters of `model`, copied to the host under the names of its
+/// weights.
+///
+/// # Errors
+/// As for [`Transformer::to_checkpoint`].
+pub(super) fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
+    with_values(model.valid(), values, false).to_checkpoint()
 }
 
 /// The model with other values. They require gradients if it `trains`.

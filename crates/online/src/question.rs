@@ -1,0 +1,26 @@
+//! What an arm is asked.
+
+use spec_decode::{Pair, Prompt, SessionConfig, StreamName};
+use streams::Split;
+
+/// A prompt with its target and settings.
+pub struct Question<'a> {
+    /// The vocabularies.
+    pub pair: &'a Pair,
+    /// Settings of the session, except the mode.
+    pub session: &'a SessionConfig,
+    /// The prompt in both vocabularies.
+    pub prompt: Prompt<'a>,
+    /// Name of the random streams.
+    pub name: StreamName,
+    /// Streamed or held out.
+    pub split: Split,
+    /// True if padded models answer.
+    pub padded: bool,
+}
+
+impl Question<'_> {
+    pub(super) fn is_streamed(&self) -> bool {
+        self.split == Split::Train
+    }
+}
