@@ -146,7 +146,7 @@ impl TorchArgs {
     /// # Errors
     /// As for [`TargetFolder::load`]; options of a worker for another target.
     pub fn load(&self, target: &Path) -> Result<TargetFolder> {
-        TargetFolder::load(target, &self.settings([target])?)
+        Ok(TargetFolder::load(target, &self.settings([target])?)?)
     }
 }
 

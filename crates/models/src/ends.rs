@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Result;
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
 
+use crate::error::Result;
 use crate::generation::{GENERATION_CONFIG, Generation};
 
 /// A token that ends an answer.

@@ -2,7 +2,6 @@
 
 use std::sync::Once;
 
-use anyhow::{Result, bail};
 use cpu_engine::CpuEngine;
 #[cfg(feature = "gpu")]
 use gpu_engine::GpuEngine;
@@ -12,14 +11,10 @@ use lm::{Checkpoint, DeviceLogits, LanguageModel, ModelError, Tail, WeightType};
 use vocab_align::{TokenId, raw_ids};
 
 use crate::Packed;
+use crate::error::{ModelsError, Result};
 
 /// A decode engine, of a drafter or a target.
 pub struct Engine(Inner);
-
-/// Message about engines that only replay.
-const NO_WEIGHTS: &str = "this engine has no weights that could be replaced";
-/// Message about engines on other devices than the processor.
-const NO_STATES: &str = "this engine does not keep what enters a block";
 
 /// Implementations of an engine.
 pub(crate) enum Inner {
@@ -71,7 +66,7 @@ impl Engine {
             Inner::Cpu(engine) => engine.load_weights(checkpoint)?,
             #[cfg(feature = "gpu")]
             Inner::Gpu(engine) => engine.load_weights(checkpoint)?,
-            Inner::Other(_) => bail!(NO_WEIGHTS),
+            Inner::Other(_) => return Err(ModelsError::NoWeights),
         }
         Ok(())
     }
@@ -83,7 +78,7 @@ impl Engine {
     pub fn load_tail(&mut self, tail: &Tail) -> Result<()> {
         match &mut self.0 {
             Inner::Cpu(engine) => Ok(engine.load_tail(tail)?),
-            _ => bail!(NO_STATES),
+            _ => Err(ModelsError::NoStates),
         }
     }
 
@@ -94,7 +89,7 @@ impl Engine {
     pub fn keep_states(&mut self, blocks: usize) -> Result<()> {
         match &mut self.0 {
             Inner::Cpu(engine) => Ok(engine.keep_states(blocks)?),
-            _ => bail!(NO_STATES),
+            _ => Err(ModelsError::NoStates),
         }
     }
 
@@ -106,7 +101,7 @@ impl Engine {
     pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32]> {
         match &mut self.0 {
             Inner::Cpu(engine) => Ok(engine.states_of(ids)?),
-            _ => bail!(NO_STATES),
+            _ => Err(ModelsError::NoStates),
         }
     }
 
@@ -119,7 +114,7 @@ impl Engine {
             Inner::Cpu(engine) => Ok(Packed::Cpu(engine.packed())),
             #[cfg(feature = "gpu")]
             Inner::Gpu(engine) => Ok(Packed::Gpu(engine.packed())),
-            Inner::Other(_) => bail!(NO_WEIGHTS),
+            Inner::Other(_) => Err(ModelsError::NoWeights),
         }
     }
 
@@ -134,7 +129,7 @@ impl Engine {
             (Inner::Gpu(engine), Packed::Gpu(packed)) => engine.swap_weights(packed)?,
             #[cfg(feature = "gpu")]
             (Inner::Cpu(_) | Inner::Gpu(_), _) => return Err(LmError::OtherModel.into()),
-            (Inner::Other(_), _) => bail!(NO_WEIGHTS),
+            (Inner::Other(_), _) => return Err(ModelsError::NoWeights),
         }
         Ok(())
     }

@@ -1,8 +1,141 @@
-//! Errors of chat and prompt templates.
+//! Errors of model folders, their engines and their templates.
 
+use std::error::Error;
 use std::path::PathBuf;
 
-use crate::TEMPLATE_FILE;
+use hub::HubError;
+use lm::{LmError, ModelError};
+use serde_json::Value;
+use spec_decode::SpecError;
+use torch_engine::TorchError;
+use vocab_align::AlignError;
+use weights::WeightsError;
+
+use crate::{DeviceError, FolderError, TEMPLATE_FILE, TORCH_PREFIX};
+
+pub(crate) type Result<T, E = ModelsError> = std::result::Result<T, E>;
+
+/// Reason for which a model folder cannot be opened, or its engine cannot be built or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelsError {
+    /// A download failed.
+    #[error(transparent)]
+    Hub(#[from] HubError),
+    /// A path is not a model folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// A configuration or weights cannot be read, or an engine refuses them.
+    #[error(transparent)]
+    Lm(#[from] LmError),
+    /// Headers of weights cannot be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// A tokenizer cannot be read, or refuses a text.
+    #[error(transparent)]
+    Align(#[from] AlignError),
+    /// A template cannot be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A device is not supported.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// An engine failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// An answer to an earlier question of a conversation failed.
+    #[error(transparent)]
+    Decode(#[from] SpecError),
+    /// A JSON file cannot be read.
+    #[error("{}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A file is not JSON.
+    #[error("{}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error.
+        source: serde_json::Error,
+    },
+    /// A JSON file holds another value than an object.
+    #[error("{}: must be an object", .0.display())]
+    NotObject(PathBuf),
+    /// A stop token of a JSON file is not an id.
+    #[error("{}: key `eos_token_id`: {id} is no token id", path.display())]
+    NoTokenId {
+        /// The file.
+        path: PathBuf,
+        /// The value found.
+        id: Value,
+    },
+    /// The weights of a folder cannot be packed, or no engine takes them.
+    #[error("{}: the decode engine cannot be built", path.display())]
+    Engine {
+        /// The folder.
+        path: PathBuf,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// A worker of PyTorch cannot be started with a model.
+    #[error("{TORCH_PREFIX}{}", model.display())]
+    Worker {
+        /// The folder or name of the model.
+        model: PathBuf,
+        /// The worker's error.
+        source: TorchError,
+    },
+    /// A prompt has no tokens; the value is the model folder.
+    #[error("the prompt is empty, and the tokenizer of {} adds no beginning of text", .0.display())]
+    EmptyPrompt(PathBuf),
+    /// A conversation has no tokens.
+    #[error("the conversation is empty")]
+    EmptyConversation,
+    /// A context leaves no room for a step of a model.
+    #[error("a context of {context} tokens is outside 1..={most} of this model")]
+    Context {
+        /// Tokens of the context.
+        context: usize,
+        /// Tokens of the longest one.
+        most: usize,
+    },
+    /// A text is neither the name of a shape nor a configuration.
+    #[error(
+        "`{shape}` is neither one of {} nor a config.json",
+        lm::shape_names().collect::<Vec<_>>().join(", ")
+    )]
+    Shape {
+        /// The text.
+        shape: String,
+    },
+    /// An engine only replays.
+    #[error("this engine has no weights that could be replaced")]
+    NoWeights,
+    /// An engine is not on the processor.
+    #[error("this engine does not keep what enters a block")]
+    NoStates,
+}
+
+/// The error that a [`ModelsError`] passes on unchanged; any other cause itself. A chain of causes
+/// leaves such errors out, as they have the same text.
+pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let boxed = cause.downcast_ref::<Box<ModelsError>>();
+    match boxed.map(Box::as_ref).or_else(|| cause.downcast_ref()) {
+        Some(ModelsError::Hub(error)) => error,
+        Some(ModelsError::Folder(error)) => error,
+        Some(ModelsError::Lm(error)) => error,
+        Some(ModelsError::Align(error)) => error,
+        Some(ModelsError::Template(error)) => error,
+        Some(ModelsError::Device(error)) => error,
+        Some(ModelsError::Model(error)) => error,
+        Some(ModelsError::Decode(error)) => error,
+        _ => cause,
+    }
+}
 
 /// The kind of fault of a chat template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +201,7 @@ pub enum TemplateError {
     },
     /// The special tokens that a template names cannot be read.
     #[error(transparent)]
-    Specials(#[from] vocab_align::AlignError),
+    Specials(#[from] AlignError),
     /// A template parses but cannot be used.
     #[error("prompt template: {reason}")]
     BadTemplate {

@@ -10,7 +10,8 @@ use weights::GgufEntry;
 use super::chat::{CHAT_TEMPLATES, templates};
 use super::cut::Cut;
 use super::ends::ends;
-use crate::TemplateError;
+use super::generation::optional_json;
+use crate::{ModelsError, TemplateError};
 
 /// Reason for which a folder's tokenizer and template cannot be exported.
 #[derive(Debug, thiserror::Error)]
@@ -30,20 +31,9 @@ pub enum ExportError {
     /// Chat templates that are not supported.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// A malformed JSON file.
-    #[error("{}: {source}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
-    /// Stop tokens that cannot be determined.
-    #[error("{message}")]
-    Ends {
-        /// Description of the fault, with its file.
-        message: String,
-    },
+    /// A malformed JSON file, or stop tokens that cannot be determined.
+    #[error(transparent)]
+    Models(#[from] ModelsError),
     /// A feature of a tokenizer that a GGUF file cannot express.
     #[error("{}: {what}: a GGUF file has no word for it", path.display())]
     NotGguf {
@@ -136,7 +126,7 @@ pub fn gguf_text(
 ) -> Result<Vec<(String, GgufEntry)>, ExportError> {
     let path = folder.join("tokenizer.json");
     let vocabulary = Vocabulary::from_file_for(&path, config.vocab_size)?;
-    let Some(file) = read_json(&path)? else {
+    let Some(file) = optional_json(&path)? else {
         let what = "SentencePiece's own tokenizer.model".to_owned();
         return Err(ExportError::NotGguf { path, what });
     };
@@ -148,22 +138,6 @@ pub fn gguf_text(
         vocabulary,
     };
     text.keys()
-}
-
-fn read_json(path: &Path) -> Result<Option<Value>, ExportError> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => {
-            let path = path.to_owned();
-            return Err(ExportError::Io { path, source });
-        }
-    };
-    let value = serde_json::from_slice(&bytes).map_err(|source| ExportError::Json {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(Some(value))
 }
 
 impl Text<'_> {
@@ -327,7 +301,7 @@ impl Text<'_> {
     /// The beginning-of-text, end-of-text, unknown and padding tokens: those that
     /// `tokenizer_config.json` names, else those of the configuration and the usual names.
     fn parts(&self) -> Result<[Option<u32>; 4], ExportError> {
-        let config = read_json(&self.folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let config = optional_json(&self.folder.join("tokenizer_config.json"))?.unwrap_or_default();
         let named = |key: &str| {
             let value = &config[key];
             let name = value.as_str().or_else(|| value["content"].as_str())?;
@@ -359,10 +333,7 @@ impl Text<'_> {
             &self.config.eos_token_ids,
             self.config.vocab_size,
             &self.vocabulary,
-        );
-        let found = found.map_err(|e| ExportError::Ends {
-            message: format!("{e:#}"),
-        })?;
+        )?;
         let named = found.into_iter().filter(|end| {
             end.from.iter().any(|file| file.ends_with(".json")) && Some(end.id.get()) != eos
         });

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::Result;
 use hub::local_folder;
 use serde_json::Value;
+
+use crate::error::Result;
 
 const TOKENIZER: &str = "tokenizer.json";
 /// SentencePiece's own file, which is read if there is no other.

@@ -2,11 +2,13 @@
 //! which transformers applies by default. Here the user chooses the sampling, so that a key is
 //! either used, or without effect, or set by a flag, or reported.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use crate::error::{ModelsError, Result};
 
 /// File of a model folder with recommended generation settings.
 pub(crate) const GENERATION_CONFIG: &str = "generation_config.json";
@@ -249,18 +251,31 @@ pub(crate) fn configured_ends(folder: &Path) -> Result<Vec<u32>> {
 
 /// The JSON object in a file; `None` if there is no such file.
 fn object(path: &Path) -> Result<Option<Value>> {
-    let said = || format!("{}", path.display());
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e).with_context(said),
-    };
-    let keys: Map<String, Value> =
-        match serde_json::from_slice(crate::without_mark(&bytes)).with_context(said)? {
-            Value::Object(keys) => keys,
-            _ => bail!("{}: must be an object", path.display()),
-        };
-    Ok(Some(Value::Object(keys)))
+    match optional_json(path)? {
+        Some(value) if !value.is_object() => Err(ModelsError::NotObject(path.to_owned())),
+        found => Ok(found),
+    }
+}
+
+/// The value in a JSON file; `None` if there is no such file.
+pub(crate) fn optional_json(path: &Path) -> Result<Option<Value>> {
+    match read_json(path) {
+        Ok(value) => Ok(Some(value)),
+        Err(ModelsError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The value in a JSON file.
+pub(crate) fn read_json(path: &Path) -> Result<Value> {
+    let bytes = std::fs::read(path).map_err(|source| ModelsError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    serde_json::from_slice(crate::without_mark(&bytes)).map_err(|source| ModelsError::Json {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// The ids of `eos_token_id`, one or several.
@@ -273,10 +288,10 @@ fn ends(path: &Path, value: &Value) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for id in ids {
         let Some(number) = id.as_i64() else {
-            bail!(
-                "{}: key `eos_token_id`: {id} is no token id",
-                path.display()
-            );
+            return Err(ModelsError::NoTokenId {
+                path: path.to_owned(),
+                id: id.clone(),
+            });
         };
         // -1 means no token.
         found.extend(u32::try_from(number).ok());

@@ -17,11 +17,12 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, Result};
 use cpu_engine::EngineOptions;
-use lm::{Checkpoint, EngineSettings, LmConfig, StoredCheckpoint, TensorSource};
+use lm::{Checkpoint, EngineSettings, LmConfig, LmError, StoredCheckpoint, TensorSource};
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId, TokenId};
+
+use crate::error::Result;
 
 mod chat;
 mod cut;
@@ -47,7 +48,7 @@ pub use chat::{
 };
 pub use ends::{End, ends};
 pub use engine::Engine;
-pub use error::{TemplateError, TemplateFault};
+pub use error::{ModelsError, TemplateError, TemplateFault, passed_on};
 pub use export::{ExportError, copy_text, gguf_text};
 pub use folder::{FolderError, check_files, check_folder, check_model};
 pub use generation::{Generation, Setting};
@@ -144,7 +145,7 @@ impl<I: TokenId> ModelFolder<I> {
     ///
     /// # Errors
     /// A file that cannot be read any more.
-    pub fn checkpoint(&self) -> Result<Checkpoint> {
+    pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
         let checkpoint = Checkpoint::of(&*self.weights)?;
         Ok(match self.padding {
             padding if padding == Padding::default() => checkpoint,
@@ -187,16 +188,18 @@ impl<I: TokenId> ModelFolder<I> {
     }
 
     fn pack(&self, source: &dyn TensorSource, settings: EngineSettings) -> Result<Packed> {
-        Packed::new(source, settings).with_context(|| self.unbuilt())
+        self.built(Packed::new(source, settings))
     }
 
     fn engine_of(&self, weights: Packed, settings: EngineSettings) -> Result<Engine> {
-        let engine = weights.engine(&self.config, settings);
-        engine.with_context(|| self.unbuilt())
+        self.built(weights.engine(&self.config, settings))
     }
 
-    fn unbuilt(&self) -> String {
-        format!("{}: the decode engine cannot be built", self.path.display())
+    fn built<T>(&self, built: Result<T>) -> Result<T> {
+        built.map_err(|error| ModelsError::Engine {
+            path: self.path.clone(),
+            source: Box::new(error),
+        })
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use lm::StoredCheckpoint;
 use serde::Serialize;
 use serde_json::Value;
 use torch_engine::Dtype;
 use weights::{TensorFiles, WeightsError};
 
-use crate::without_mark;
+use crate::error::Result;
+use crate::generation::read_json;
 
 /// Size of a model for transformers, which may be of an architecture or a format that this program
 /// does not know.
@@ -36,10 +36,7 @@ impl TorchNeeds {
     /// # Errors
     /// A `config.json` that is missing or is not JSON; damaged files of weights.
     pub fn of(folder: &Path) -> Result<Self> {
-        let path = folder.join("config.json");
-        let text = std::fs::read(&path).with_context(|| path.display().to_string())?;
-        let config: Value = serde_json::from_slice(without_mark(&text))
-            .with_context(|| path.display().to_string())?;
+        let config = read_json(&folder.join("config.json"))?;
         let files = match TensorFiles::open(folder) {
             Ok(files) => Some(files),
             Err(WeightsError::NoWeights { .. }) => None,

@@ -1,6 +1,5 @@
 //! Packed weights of a device, shared between engines.
 
-use anyhow::Result;
 use cpu_engine::{CpuEngine, PackedWeights, WeakWeights};
 #[cfg(feature = "gpu")]
 use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuWeights, WeakGpuWeights};
@@ -10,6 +9,7 @@ use thiserror::Error;
 #[cfg(feature = "gpu")]
 use crate::context;
 use crate::engine::{Engine, Inner};
+use crate::error::Result;
 use crate::{engine_options, tune};
 
 /// Error for a device that this program does not support.
@@ -119,14 +119,14 @@ impl Packed {
     ///
     /// # Errors
     /// Blocks of another model; [`LmError::OtherModel`] for weights on a graphics device.
-    pub fn with_tail(&self, tail: &Tail, settings: EngineSettings) -> Result<Self> {
+    pub fn with_tail(&self, tail: &Tail, settings: EngineSettings) -> Result<Self, LmError> {
         match self {
             Self::Cpu(weights) => {
                 let options = engine_options(&tail.config, settings);
                 Ok(Self::Cpu(weights.with_tail(tail, &options)?))
             }
             #[cfg(feature = "gpu")]
-            Self::Gpu(_) => Err(LmError::OtherModel.into()),
+            Self::Gpu(_) => Err(LmError::OtherModel),
         }
     }
 

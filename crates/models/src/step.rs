@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
-use lm::{EngineSettings, LanguageModel, LmConfig, RandomWeights, StoredCheckpoint};
+use lm::{EngineSettings, LanguageModel, LmConfig, ModelError, RandomWeights, StoredCheckpoint};
 use serde::{Deserialize, Serialize};
 use vocab_align::TokenId;
 
+use crate::error::{ModelsError, Result};
 use crate::{Engine, ModelFolder, Packed, TargetFolder};
 
 /// Number of drafter steps between two target steps, as in a round with the paper's k.
@@ -57,17 +57,15 @@ impl Stepper {
     ) -> Result<Self> {
         let longest = model.config().max_position_embeddings;
         if context == 0 || context + VERIFIED > longest {
-            bail!(
-                "a context of {context} tokens is outside 1..={} of this model",
-                longest.saturating_sub(VERIFIED)
-            );
+            let most = longest.saturating_sub(VERIFIED);
+            return Err(ModelsError::Context { context, most });
         }
         let settings = EngineSettings {
             context: Some(context + VERIFIED),
             ..settings
         };
         let engine = model.engine(settings)?;
-        Self::of(engine, model.config().vocab_size, context)
+        Ok(Self::of(engine, model.config().vocab_size, context)?)
     }
 
     /// As [`new`](Self::new), for a target.
@@ -86,7 +84,11 @@ impl Stepper {
             context: Some(context + VERIFIED),
             ..settings
         };
-        Self::of(target.engine(settings)?, target.vocab_size(), context)
+        Ok(Self::of(
+            target.engine(settings)?,
+            target.vocab_size(),
+            context,
+        )?)
     }
 
     /// Reads `context` tokens of a vocabulary of `vocab` into an engine with room for them and for
@@ -94,7 +96,7 @@ impl Stepper {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub fn of(mut engine: Engine, vocab: usize, context: usize) -> Result<Self> {
+    pub fn of(mut engine: Engine, vocab: usize, context: usize) -> Result<Self, ModelError> {
         // The time of a step does not depend on the tokens.
         let ids: Vec<u32> = (0..context + VERIFIED)
             .map(|i| (i * 7919 % vocab) as u32)
@@ -109,7 +111,7 @@ impl Stepper {
     }
 
     /// Scores `count` tokens after the context and returns the seconds.
-    fn step(&mut self, count: usize) -> Result<f64> {
+    fn step(&mut self, count: usize) -> Result<f64, ModelError> {
         let ids = &self.ids[self.context..self.context + count];
         let began = Instant::now();
         self.engine.forward(ids, &mut self.logits)?;
@@ -119,7 +121,7 @@ impl Stepper {
     }
 
     /// Mean seconds of a step of a whole draft.
-    fn draft(&mut self) -> Result<f64> {
+    fn draft(&mut self) -> Result<f64, ModelError> {
         let mut seconds = 0.0;
         for _ in 0..DRAFT_STEPS {
             seconds += self.step(1)?;
@@ -134,7 +136,7 @@ impl Stepper {
 ///
 /// # Errors
 /// Errors of the engines.
-pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes> {
+pub fn measure(drafter: &mut Stepper, target: &mut Stepper) -> Result<StepTimes, ModelError> {
     let (mut draft, mut single, mut verify) = (Vec::new(), Vec::new(), Vec::new());
     let began = Instant::now();
     let mut warm = false;
@@ -181,13 +183,9 @@ fn shape_file(shape: &str) -> Result<LmConfig> {
     };
     match folder {
         Some(folder) => Ok(StoredCheckpoint::read_config(folder)?),
-        None => {
-            let known: Vec<&str> = lm::shape_names().collect();
-            bail!(
-                "`{shape}` is neither one of {} nor a config.json",
-                known.join(", ")
-            )
-        }
+        None => Err(ModelsError::Shape {
+            shape: shape.to_owned(),
+        }),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Conversations whose questions are known beforehand, as those of MT-Bench: each prompt is a question with what was
 //! said before it.
 
-use anyhow::Result;
 use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
 use vocab_align::{TargetId, TokenId};
 
+use crate::error::Result;
 use crate::{Engine, Message, ModelText, Rendered, TemplateRequest};
 
 /// A question and the answer to it.
@@ -116,7 +116,7 @@ impl Talk {
         for question in earlier.get(self.said.len()..).unwrap_or_default() {
             let turn = target.fit_turn(&self.said, question)?;
             let config = PlainConfig {
-                sampling: Sampling::new(0.0)?,
+                sampling: Sampling::GREEDY,
                 max_new_tokens: longest,
                 stop: target.stop_tokens_unless(ignore_end),
             };

@@ -4,11 +4,11 @@ use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use lm::EngineSettings;
+use lm::{EngineSettings, ModelError};
 use torch_engine::{Dtype, Torch, TorchOptions};
 use vocab_align::TargetId;
 
+use crate::error::{ModelsError, Result};
 use crate::folder::model_folder;
 use crate::generation::configured_ends;
 use crate::{DRAFT_ROOM, Engine, ModelFolder, ModelText};
@@ -126,7 +126,10 @@ impl TargetFolder {
             timeout: settings.timeout,
             clock: settings.clock,
         })
-        .with_context(|| format!("{TORCH_PREFIX}{}", model.display()))?;
+        .map_err(|source| ModelsError::Worker {
+            model: model.to_owned(),
+            source,
+        })?;
         let facts = torch.facts();
         Ok(Self {
             text: ModelText::of_model(folder, &ends, facts.vocab_size, facts.max_len)?,
@@ -184,7 +187,8 @@ impl TargetFolder {
             Decoder::Torch(torch) => {
                 let most = self.max_context();
                 let context = settings.context.map_or(most, |context| context.min(most));
-                Ok(Engine::of(Box::new(torch.sequence(context)?)))
+                let sequence = torch.sequence(context).map_err(ModelError::from)?;
+                Ok(Engine::of(Box::new(sequence)))
             }
         }
     }

@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
 use hub::local_tokenizer;
 use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{TokenId, Vocabulary};
 
 use crate::ends::{self, End, of_vocabulary};
+use crate::error::{ModelsError, Result};
 use crate::folder::{check_files, model_folder};
-use crate::{ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateVariables};
+use crate::{
+    ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateError, TemplateVariables,
+};
 
 /// A model folder without its weights, in the role of its ids.
 #[derive(Clone)]
@@ -83,7 +85,7 @@ impl<I: TokenId> ModelText<I> {
         variables: &TemplateVariables,
         system: Option<&str>,
         needed: bool,
-    ) -> Result<()> {
+    ) -> Result<(), TemplateError> {
         if needed || self.template.is_chat() {
             let system = system.map(str::to_owned);
             self.template = self.template.clone().with(variables.clone(), system)?;
@@ -142,10 +144,7 @@ impl<I: TokenId> ModelText<I> {
             Markers::Special => self.vocabulary.encode_with_specials(&prompt.text())?,
         };
         if ids.is_empty() {
-            bail!(
-                "the prompt is empty, and the tokenizer of {} adds no beginning of text",
-                self.path.display()
-            );
+            return Err(ModelsError::EmptyPrompt(self.path.clone()));
         }
         Ok(ids)
     }
@@ -161,7 +160,7 @@ impl<I: TokenId> ModelText<I> {
             Markers::Text => self.vocabulary.encode_around(text, bodies, false)?,
         };
         if ids.is_empty() {
-            bail!("the conversation is empty");
+            return Err(ModelsError::EmptyConversation);
         }
         Ok(ids)
     }

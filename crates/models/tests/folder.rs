@@ -1,9 +1,10 @@
 //! Model folders with and without their weights.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use lm::{EngineSettings, KvType, WeightType};
-use models::{Engine, ModelFolder, ModelText};
+use lm::{EngineSettings, KvType, LmError, WeightType};
+use models::{Engine, FolderError, ModelFolder, ModelText, ModelsError, passed_on};
 use spec_decode::LanguageModel;
 use vocab_align::TargetId;
 
@@ -15,7 +16,7 @@ fn shipped() -> PathBuf {
 
 fn told(path: &Path) -> String {
     let error = ModelText::<TargetId>::load(path).err();
-    error.map(|error| format!("{error:#}")).unwrap_or_default()
+    error.map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]
@@ -115,5 +116,23 @@ fn what_is_missing_or_too_large_is_told() -> Result {
         large.contains("300 rows") && large.contains("vocab_size"),
         "{large}"
     );
+    Ok(())
+}
+
+/// Hints are found by the type of a cause: an error that is passed on keeps its own.
+#[test]
+fn an_error_passed_on_is_found_in_a_chain() -> Result {
+    let nowhere = ModelText::<TargetId>::load("nowhere".as_ref()).err();
+    let nowhere = nowhere.ok_or("there is a model")?;
+    assert!(passed_on(&nowhere).is::<FolderError>());
+    let error = ModelsError::Engine {
+        path: "m".into(),
+        source: Box::new(LmError::OtherModel.into()),
+    };
+    assert!(passed_on(&error).is::<ModelsError>());
+    assert_eq!(error.to_string(), "m: the decode engine cannot be built");
+    let cause = error.source().ok_or("no cause")?;
+    assert_eq!(cause.to_string(), LmError::OtherModel.to_string());
+    assert!(passed_on(cause).is::<LmError>());
     Ok(())
 }

@@ -83,7 +83,7 @@ impl Control {
     /// Exchanges the weights in use and the initial ones.
     pub(super) fn swap(&mut self, drafter: &mut Engine) -> Result<()> {
         match &mut self.floor {
-            Some(floor) => drafter.swap_weights(floor),
+            Some(floor) => Ok(drafter.swap_weights(floor)?),
             None => Ok(()),
         }
     }

@@ -70,8 +70,8 @@ impl LearntWeights {
     /// Errors of [`Engine::load_weights`] and [`Engine::load_tail`].
     pub fn load_into(&self, engine: &mut Engine) -> Result<()> {
         match self {
-            Self::Whole(checkpoint) => engine.load_weights(checkpoint),
-            Self::Tail(tail) => engine.load_tail(tail),
+            Self::Whole(checkpoint) => Ok(engine.load_weights(checkpoint)?),
+            Self::Tail(tail) => Ok(engine.load_tail(tail)?),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use lm::StoredCheckpoint;
 use models::{
-    Message, ModelFolder, ModelText, TORCH_PREFIX, TargetFolder, TemplateRequest, TorchSettings,
-    align, torch_model,
+    Message, ModelFolder, ModelText, ModelsError, TORCH_PREFIX, TargetFolder, TemplateRequest,
+    TorchSettings, align, torch_model,
 };
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
@@ -228,7 +228,7 @@ impl Models {
         &self,
         messages: &[Message<'_>],
         request: &TemplateRequest,
-    ) -> Result<Vec<DraftId>> {
+    ) -> Result<Vec<DraftId>, ModelsError> {
         let drafter = &self.drafter;
         if let [only] = messages
             && let Ok(rendered) = drafter.template.render(only.content)

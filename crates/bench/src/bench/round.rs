@@ -228,7 +228,7 @@ impl RoundArgs {
             clock: Some(self.least_step()),
             ..self.torch.settings([&**target])?
         };
-        TargetFolder::torch(&model, &settings).map(Some)
+        Ok(Some(TargetFolder::torch(&model, &settings)?))
     }
 
     fn least_step(&self) -> Duration {

@@ -235,7 +235,7 @@ impl DoctorArgs {
         let mut small = Stepper::new(drafter, self.drafts()?, context(drafter.config()))?;
         let room = STEP_CONTEXT.min(target.max_context() / 2);
         let mut large = Stepper::of_target(target, self.scores()?, room)?;
-        models::step::measure(&mut small, &mut large)
+        Ok(models::step::measure(&mut small, &mut large)?)
     }
 
     /// Times learning on as many threads, and estimates the gain that it needs to pay.

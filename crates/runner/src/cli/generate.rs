@@ -191,7 +191,7 @@ impl GenerateArgs {
             // in transformers; it is the same with and without a drafter.
             settings.context = Some(prompt + self.max_tokens + MOST_DRAFTED + 1);
         }
-        target.engine(settings)
+        Ok(target.engine(settings)?)
     }
 
     /// Prints a note if the context of a model ends before --max-tokens.

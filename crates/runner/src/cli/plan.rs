@@ -411,7 +411,8 @@ fn recorded_steps(
     };
     let engine = shape_engine(&cost.shape, None, settings)?;
     let vocab = engine.vocab_size();
-    measure(&mut draft, &mut Stepper::of(engine, vocab, STEP_CONTEXT)?)
+    let mut target = Stepper::of(engine, vocab, STEP_CONTEXT)?;
+    Ok(measure(&mut draft, &mut target)?)
 }
 
 /// Seconds per token of an answer.

@@ -229,7 +229,7 @@ impl Decoder {
     pub(super) fn open_rounds(&mut self) {
         let (models, options) = (&self.models, &self.options);
         let engine = |target: usize| match models.targets[target].folder() {
-            Some(folder) => folder.engine(options.engine),
+            Some(folder) => Ok(folder.engine(options.engine)?),
             None => anyhow::bail!("the target is elsewhere"),
         };
         let vocab = |target: usize| models.targets[target].vocab_size;

@@ -42,7 +42,7 @@ impl<'a> Several<'a> {
         let free = (0..count).map(|_| target.engine(settings));
         Ok(Self {
             info,
-            free: free.collect::<Result<_>>()?,
+            free: free.collect::<Result<_, _>>()?,
             open: VecDeque::new(),
             logits: Vec::new(),
         })
