@@ -1,4 +1,4 @@
-//! What an arm is asked.
+//! A question to an arm.
 
 use spec_decode::{Pair, Prompt, SessionConfig, StreamName};
 use streams::Split;

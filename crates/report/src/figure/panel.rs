@@ -1,4 +1,4 @@
-//! What a panel shows, in data units.
+//! The content of panels, in data units.
 
 use super::scene::Color;
 use super::style::{ArmStyle, MUTED};

@@ -93,8 +93,8 @@ fn a_stopped_recording_goes_on_and_is_the_same() {
         .assert()
         .success()
         .stderr(contains("goes on after 4 prompts"));
-    let refusal = ["begun with other settings: tail was", "hint:"];
-    refused(&mut record(&["--tail", "2"], &whole), &refusal);
+    let refusal = ["begun with other settings: top was 64 and is 8", "hint:"];
+    refused(&mut record(&["--top", "8"], &whole), &refusal);
     assert_eq!(std::fs::read(&whole).unwrap(), bytes);
 }
 

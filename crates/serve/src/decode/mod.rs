@@ -227,7 +227,7 @@ impl Decoder {
         self.snapshot()
     }
 
-    /// What is known of pairs and texts; the learner adds the counters.
+    /// Knowledge of pairs and texts; the learner adds the counters.
     fn snapshot(&self) -> ArmState {
         let mut known = self.known.clone();
         if self.options.adapt_length {
