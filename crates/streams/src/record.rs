@@ -30,7 +30,7 @@ pub struct Prompt {
 /// tokenizers and caches on real text use it.
 ///
 /// # Errors
-/// As [`load_prompts`]; an empty text is an error.
+/// As [`load_prompts`](crate::load_prompts); an empty text is an error.
 pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, StreamError> {
     records(&read(path)?, path, |record| {
         let id = record.required(record.id_field())?;

@@ -16,8 +16,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use lm::{AdamW, Checkpoint, LmConfig, LmError, ModelError};
 
 use crate::Step;
-use model::{Transformer, host, tensors_of};
-use optim::{DeviceAdamW, RunningMean};
+use model::{Transformer, host};
+use optim::{DeviceAdamW, RunningMean, tensors_of};
 
 /// Interface to graphics devices. By default, wgpu would use OpenGL if there is no Vulkan, and
 /// nothing would show why everything is slow.
