@@ -12,7 +12,6 @@ use models::{DeviceError, ExportError, FolderError, ImportError, TemplateError};
 use pretrain::CorpusError;
 use report::ReportError;
 use results::ResultsError;
-use serve::LogError;
 use streams::StreamError;
 use torch_engine::TorchError;
 
@@ -100,7 +99,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         };
     }
     own_hint!(StreamError ExperimentError JobsError ReportError ResultsError TemplateError);
-    own_hint!(ImportError CorpusError HubError LogError TraceError TorchError);
+    own_hint!(ImportError CorpusError HubError TraceError TorchError);
+    #[cfg(feature = "serve")]
+    own_hint!(serve::LogError);
     // An engine's own error is shown through the one that wraps it, which is no cause of it.
     if let Some(ModelError::Other(own)) = cause.downcast_ref::<ModelError>()
         && let Some(error) = own.downcast_ref::<TorchError>()
