@@ -1,5 +1,6 @@
 //! Costs measured while decoding.
 
+use serde::{Deserialize, Serialize};
 use spec_decode::RoundOutcome;
 
 use crate::Costs;
@@ -9,12 +10,12 @@ const MEMORY: f64 = 1000.0;
 /// Weight of the given costs, in rounds.
 const PRIOR: f64 = 8.0;
 
-/// Running means of the seconds of rounds, by length.
+/// Running sums of the seconds of rounds, by length.
 ///
 /// Decisions based on them depend on the machine, so two runs may decide differently. The
 /// distribution of the output does not change, since no decision depends on the target's draws in
 /// the round.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MeasuredCosts {
     /// Rounds and seconds by number of drafted tokens, from 1.
     draft: Vec<[f64; 2]>,
@@ -52,19 +53,19 @@ impl MeasuredCosts {
             return given.clone();
         }
         let step = seconds / expected;
-        // Beyond the measured lengths costs rise as the given ones do. A line through two lengths
-        // that happened to take the same time would make longer ones free.
+        // What few rounds or none had is guessed from the length before it, by the given rise or
+        // the measured one, whichever is more. Too low a guess for long drafts, which the given
+        // costs of another machine may be, has them drafted until the guess is mended.
         let list = |sums: &[[f64; 2]], known: usize, cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
+            let slope = slope(sums) / step;
             let mut least: f64 = 0.0;
             let each = (0..(sums.len() + 2).max(known)).map(|i| {
-                least = match sums.get(i) {
-                    Some([rounds, seconds]) => {
-                        let mean = (seconds / step + PRIOR * cost(i + 1)) / (rounds + PRIOR);
-                        least.max(mean)
-                    }
-                    None if i == 0 => cost(1),
-                    None => least + (cost(i + 1) - cost(i)).max(0.0),
+                let guess = match i {
+                    0 => cost(1),
+                    _ => least + (cost(i + 1) - cost(i)).max(slope),
                 };
+                let [rounds, seconds] = sums.get(i).copied().unwrap_or_default();
+                least = least.max((seconds / step + PRIOR * guess) / (rounds + PRIOR));
                 least
             });
             each.collect()
@@ -217,6 +218,21 @@ impl Fit {
     }
 }
 
+/// Seconds by which one more token or position lengthens a forward: the slope of a line through the
+/// means of all lengths, weighted by their rounds; at least 0, and 0 if all had one length.
+fn slope(sums: &[[f64; 2]]) -> f64 {
+    let sum = |of: &dyn Fn(usize, f64, f64) -> f64| -> f64 {
+        let each = sums.iter().enumerate();
+        each.map(|(i, [rounds, seconds])| of(i, *rounds, *seconds))
+            .sum()
+    };
+    let rounds = sum(&|_, rounds, _| rounds).max(1e-9);
+    let length = sum(&|i, rounds, _| i as f64 * rounds) / rounds;
+    let spread = sum(&|i, rounds, _| rounds * (i as f64 - length).powi(2));
+    let rise = sum(&|i, _, seconds| seconds * (i as f64 - length));
+    if spread > 1e-9 { (rise / spread).max(0.0) } else { 0.0 }
+}
+
 fn add(sums: &mut Vec<[f64; 2]>, at: usize, seconds: f64) {
     if sums.len() <= at {
         sums.resize(at + 1, [0.0; 2]);
@@ -303,6 +319,25 @@ mod tests {
             assert!(found.verify(13) > least, "{found:?}");
         }
         assert!((measured.costs(&given).draft(9) - 0.9).abs() < 0.1);
+    }
+
+    #[test]
+    fn unseen_lengths_rise_as_the_seen_ones_did() {
+        // Costs of a machine on which positions are free, measured on one where each takes a
+        // twentieth of a step.
+        let given = Costs {
+            draft: vec![0.1],
+            verify: vec![1.0, 1.0],
+            round: 0.0,
+        };
+        let mut measured = MeasuredCosts::default();
+        for i in 0..400 {
+            measured.observe(&round(i % 4));
+        }
+        let found = measured.costs(&given);
+        found.check().unwrap();
+        let rise = (found.verify(13) - found.verify(4)) / found.verify(1) / 9.0;
+        assert!((0.04..0.06).contains(&rise), "{rise}: {found:?}");
     }
 
     /// Steps of several sequences whose passes take `a`, and `b` per token: one pass for all, or

@@ -260,7 +260,30 @@ fn hopeless_drafts_are_left_alone_and_looked_at_again() {
     assert_eq!(Throughput::new(plan.clone(), None, None).next_len(), 0);
     let mut curious = Throughput::new(plan, None, Some(4));
     let lengths: Vec<usize> = (0..8).map(|_| curious.next_len()).collect();
-    assert_eq!(lengths, [LONGEST, 0, 0, 0, LONGEST, 0, 0, 0]);
+    assert_eq!(lengths, [1, 0, 0, 0, 1, 0, 0, 0]);
+}
+
+#[test]
+fn a_curious_round_drafts_one_token_more() {
+    let costs = &shapes()[2];
+    let plan = Arc::new(Plan::new(
+        &learnt(Score::Confidence, 0.9, 0.2),
+        costs,
+        LONGEST,
+    ));
+    let mut process = Process::new(0.9, 0.2, 6);
+    let mut longer = 0;
+    for _ in 0..500 {
+        let draft = process.draft();
+        let planned = play(&mut Throughput::new(plan.clone(), None, None), &draft).0;
+        let mut curious = Throughput::new(plan.clone(), None, Some(2));
+        let first = play(&mut curious, &draft).0;
+        assert!(first >= (planned + 1).min(LONGEST), "{first}, {planned}");
+        assert_eq!(play(&mut curious, &draft).0, planned);
+        longer += first - planned;
+    }
+    // Here and there what came next was worth a longer draft.
+    assert!((250..1000).contains(&longer), "{longer}");
 }
 
 #[test]

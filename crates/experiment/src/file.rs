@@ -47,7 +47,7 @@ pub(crate) struct StageFile {
     /// Number of prompts between checkpoints, at which a job writes its learnt state and continues
     /// from the written files, so that a killed job can resume there; 0 for no checkpoints. State
     /// that is not written starts anew at each checkpoint, in interrupted and uninterrupted runs
-    /// alike: examples to replay, measured costs.
+    /// alike: examples to replay.
     pub(crate) checkpoint: usize,
     /// Keys of `decode`, `learn`, `cache`, `head` and `models` that differ in this stage.
     pub(crate) set: Patch,

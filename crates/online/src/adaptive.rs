@@ -238,6 +238,11 @@ impl Adaptive {
         used.map(chains).collect()
     }
 
+    /// The costs of rounds as measured, by target; empty if decisions follow the given costs.
+    pub(super) fn measured(&self) -> BTreeMap<String, MeasuredCosts> {
+        self.measured.clone().unwrap_or_default()
+    }
+
     /// Writes the heads, if the stream trains any.
     pub(super) fn save_heads(&self, to: &Generation<'_>) -> Result<()> {
         for (name, known) in self.all().filter(|_| self.training.is_online()) {
@@ -257,6 +262,9 @@ impl Adaptive {
         };
         if heads.is_empty() && self.training.is_online() {
             bail!("no acceptance head was saved");
+        }
+        if let Some(measured) = &mut self.measured {
+            measured.clone_from(&known.costs);
         }
         let names: BTreeSet<&String> = heads.iter().chain(known.chains.keys()).collect();
         for name in names {

@@ -552,6 +552,7 @@ impl DraftingArm {
             .copies
             .retain(|_, record| *record != CopyRecord::default());
         self.known.chains = self.adaptive.chains();
+        self.known.costs = self.adaptive.measured();
         let controller = self.control.as_ref().map(Control::controller);
         self.known.controller = controller.cloned();
         let (adaptive, learner) = (&self.adaptive, &mut self.learner);

@@ -79,8 +79,8 @@ impl From<&CostsConfig> for Costs {
 
 /// Scale of the drafter's entropy, in nats, under `policy = "entropy"`.
 const ENTROPY_SCALE: f64 = 0.2;
-/// On the stream, one of this many rounds of `policy = "throughput"` and of lookups drafts whatever is predicted, so
-/// that the rule learns of it.
+/// On the stream, one of this many rounds of `policy = "throughput"` and of lookups drafts more than is predicted to
+/// pay, so that the rule learns of it.
 pub const EXPLORE: usize = 8;
 
 impl DecodeConfig {

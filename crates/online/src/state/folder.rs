@@ -243,6 +243,8 @@ impl SavedState {
         let chains = chains.and_then(|name| meta.known.chains.remove(name));
         let chains = chains.map(|chains| (names.target.clone(), chains));
         meta.known.chains = chains.into_iter().collect();
+        // They are this machine's.
+        meta.known.costs.clear();
         finish(&folder, &meta)?;
         Ok(write_atomically(&out.join(CURRENT), name.as_bytes())?)
     }

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use adaptive_draft::{Chain, Controller, CopyRecord};
+use adaptive_draft::{Chain, Controller, CopyRecord, MeasuredCosts};
 use anyhow::{Context, Result, bail};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub struct ArmState {
     pub copies: BTreeMap<String, CopyRecord>,
     /// Statistics of draft lengths, one for each score in use, by name of the head.
     pub chains: BTreeMap<String, Vec<Chain>>,
+    /// Costs of rounds as measured, by target, if decisions follow them.
+    #[serde(default)]
+    pub costs: BTreeMap<String, MeasuredCosts>,
     /// Costs and savings, in seconds, if a controller decides.
     pub controller: Option<Controller>,
     /// Sums over answers with the drafter, by target.
@@ -100,12 +103,14 @@ impl ArmState {
             histories,
             copies,
             chains,
+            costs,
             controller,
             answers,
         } = later.clone();
         self.histories.extend(histories);
         self.copies.extend(copies);
         self.chains.extend(chains);
+        self.costs.extend(costs);
         self.answers.extend(answers);
         self.controller = controller.or(self.controller.take());
     }
