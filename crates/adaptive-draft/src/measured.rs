@@ -230,7 +230,11 @@ fn slope(sums: &[[f64; 2]]) -> f64 {
     let length = sum(&|i, rounds, _| i as f64 * rounds) / rounds;
     let spread = sum(&|i, rounds, _| rounds * (i as f64 - length).powi(2));
     let rise = sum(&|i, _, seconds| seconds * (i as f64 - length));
-    if spread > 1e-9 { (rise / spread).max(0.0) } else { 0.0 }
+    if spread > 1e-9 {
+        (rise / spread).max(0.0)
+    } else {
+        0.0
+    }
 }
 
 fn add(sums: &mut Vec<[f64; 2]>, at: usize, seconds: f64) {

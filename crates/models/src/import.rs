@@ -8,8 +8,9 @@ use lm::{LmError, StoredCheckpoint, TensorSource};
 use serde_json::{Map, Value, json};
 use weights::{GgufValue, TensorFiles, WeightsError};
 
-use super::chat::{CHAT_TEMPLATE_FILE, CHAT_TEMPLATES};
+use super::chat::CHAT_TEMPLATES;
 use super::cut::Cut;
+use super::template::CHAT_TEMPLATE_FILE;
 
 /// Reason for which a GGUF file cannot be converted.
 #[derive(Debug, thiserror::Error)]

@@ -43,8 +43,8 @@ mod text;
 mod walks;
 
 pub use chat::{
-    CHAT_TEMPLATE_FILE, ChatTemplate, Conversation, Markers, Message, TemplateRequest,
-    TemplateValue, TemplateVariables, template_variables, whole_message,
+    ChatTemplate, Conversation, Message, TemplateRequest, TemplateValue, TemplateVariables,
+    template_variables, whole_message,
 };
 pub use ends::{End, ends};
 pub use engine::Engine;
@@ -57,7 +57,7 @@ pub use needs::TorchNeeds;
 pub use packed::{DeviceError, Packed, check_device};
 pub use talk::{Exchange, FittedTurn, Talk};
 pub use target::{TORCH_PREFIX, TargetFolder, TorchSettings, torch_model};
-pub use template::{Fitted, PromptTemplate, Rendered, TEMPLATE_FILE};
+pub use template::{CHAT_TEMPLATE_FILE, Fitted, Markers, PromptTemplate, Rendered, TEMPLATE_FILE};
 pub use text::ModelText;
 pub use walks::{tune, tune_again};
 

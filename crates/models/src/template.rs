@@ -12,12 +12,36 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::TemplateError;
-use super::chat::{CHAT_TEMPLATE_FILE, ModelOptions};
 
+/// File of a model folder that holds its template.
+pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
 /// File of a model folder with the maximum length of prompts.
 pub const TEMPLATE_FILE: &str = "omnidraft.json";
 
 const SLOT: &str = "{prompt}";
+
+/// Content of `omnidraft.json`: options of a model beyond its Hugging Face files.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ModelOptions {
+    /// Maximum length of a prompt in tokens, template included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) max_prompt_tokens: Option<usize>,
+    /// Meaning of names of special tokens in a prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_markers: Option<Markers>,
+}
+
+/// Meaning of the name of a special token in a prompt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Markers {
+    /// The special token, as in transformers.
+    #[default]
+    Special,
+    /// Text, so that no input of a user ends a turn.
+    Text,
+}
 
 /// The template of a recipe of `omnidraft pretrain`; a model folder carries it as the chat template
 /// that [`PromptTemplate::write`] makes of it.

@@ -3,6 +3,8 @@
 mod error;
 #[cfg(feature = "learn")]
 mod learn;
+#[cfg(feature = "learn")]
+mod learning;
 #[cfg(feature = "models")]
 mod model;
 pub mod prelude;

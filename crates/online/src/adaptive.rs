@@ -9,9 +9,9 @@ use adaptive_draft::{
     Chain, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, LabelRecorder, MeasuredCosts,
     Plan, SCALARS, Score,
 };
-use anyhow::{Context, Result, bail};
 use spec_decode::{DraftPolicy, RoundOutcome};
 
+use super::error::{OnlineError, Result};
 use super::relabel::{Drafts, JudgedDraft};
 use super::state::{ArmState, Generation, SavedState};
 use experiment::{ArmConfig, DecodeConfig, HeadLabels, HeadTraining, PolicyName, Scope};
@@ -82,14 +82,14 @@ impl Adaptive {
             HeadTraining::None => None,
             _ => {
                 let head = match &arm.head.path {
-                    Some(path) => Head::load(path).context("head.path")?,
+                    Some(path) => Head::load(path).map_err(OnlineError::key("head.path"))?,
                     None => Head::new(features, arm.head.settings().hidden, seed),
                 };
                 if head.features() != features {
-                    bail!(
-                        "head.path: the head reads {} features, the drafter has {features}",
-                        head.features()
-                    );
+                    return Err(OnlineError::Features {
+                        head: head.features(),
+                        drafter: features,
+                    });
                 }
                 Some(HeadTrainer::new(head, arm.head.settings(), seed))
             }
@@ -261,7 +261,7 @@ impl Adaptive {
             false => Vec::new(),
         };
         if heads.is_empty() && self.training.is_online() {
-            bail!("no acceptance head was saved");
+            return Err(OnlineError::NoHeads);
         }
         if let Some(measured) = &mut self.measured {
             measured.clone_from(&known.costs);
@@ -283,7 +283,7 @@ impl Adaptive {
             if let Some(trainer) = own.trainer.as_mut().filter(|_| self.training.is_online()) {
                 let features = trainer.head().features();
                 let saved = saved.head(name, features, self.settings, self.seed)?;
-                *trainer = saved.with_context(|| format!("no acceptance head of `{name}`"))?;
+                *trainer = saved.ok_or_else(|| OnlineError::NoHead(name.clone()))?;
             }
             if *name == self.name {
                 self.known = own;

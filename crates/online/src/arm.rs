@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adaptive_draft::{CopyRecord, Way};
-use anyhow::{Context, Result};
 use distill_loss::{Example, Recorder, Response};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
@@ -20,6 +19,7 @@ use vocab_align::DraftId;
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control, Controlled, Watched};
 use super::drafter_training::Update;
+use super::error::{OnlineError, Result};
 use super::learner::{Learner, Learnt};
 use super::lookups::with_copies;
 use super::parts::Parts;
@@ -84,7 +84,8 @@ impl PaddedDrafter {
                     // Training of the last blocks alone is not supported with padding after them.
                     Some(learnt) => {
                         let whole = learnt.into_whole();
-                        let whole = whole.context("a padded drafter learns as a whole")?;
+                        let whole = whole
+                            .ok_or(OnlineError::Internal("a padded drafter learns as a whole"))?;
                         let padded = self.padding.pad(whole);
                         self.folder.engine_with(&padded, settings)?
                     }
@@ -174,7 +175,8 @@ impl DraftingArm {
             DraftSource::Model => {
                 let mut engine = drafter.engine(settings)?;
                 if let Some(blocks) = learner.as_ref().map(Learner::blocks).filter(|n| *n > 0) {
-                    engine.keep_states(blocks).context("learn.blocks")?;
+                    let kept = engine.keep_states(blocks);
+                    kept.map_err(OnlineError::key("learn.blocks"))?;
                 }
                 Drafter::Model(Box::new(engine))
             }

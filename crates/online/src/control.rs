@@ -5,11 +5,12 @@ use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
 use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, RoundCost, Way};
-use anyhow::Result;
 use experiment::{ArmConfig, DraftSource, Lookup};
 use models::{Engine, Packed};
 use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, Generation, RoundOutcome, TeacherSink};
 use vocab_align::TargetId;
+
+use super::error::Result;
 
 /// The mode of an answer, and the seconds saved by all answers up to it.
 #[derive(Debug, Clone, Copy, PartialEq)]

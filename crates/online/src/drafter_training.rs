@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use adaptive_draft::Agreed;
-use anyhow::{Context, Result};
 use distill_loss::{Batch, Example, Replay, Terms};
 use lm::{AdamWConfig, Checkpoint};
 use trainer::AdapterState;
 
+use super::error::{OnlineError, Result};
 use super::state::weights as files;
 use super::weights::{Gradients, LearntWeights};
 use experiment::LearnConfig;
@@ -93,11 +93,11 @@ impl DrafterTraining {
         };
         let trainer = match config.adapters() {
             None => Gradients::new(checkpoint, optimizer, config.blocks, config.products)
-                .context("learn.blocks")?,
+                .map_err(OnlineError::key("learn.blocks"))?,
             Some(lora) => {
                 let seed = adapter_seed(seed, "");
                 Gradients::with_adapter(checkpoint, optimizer, lora, config.products, seed)
-                    .context("learn.lora")?
+                    .map_err(OnlineError::key("learn.lora"))?
             }
         };
         let average = (config.ema > 0.0).then(|| trainer.weights());
@@ -208,7 +208,11 @@ impl DrafterTraining {
         }
         for saved in files::load_adapters(root, &model, optimizer)? {
             let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
-            let state = state.with_context(|| format!("{}: `{}`", root.display(), saved.name))?;
+            let state = state.map_err(|source| OnlineError::Adapter {
+                folder: root.to_owned(),
+                name: saved.name.clone(),
+                source: Box::new(OnlineError::Lm(source)),
+            })?;
             let mut adapter_training = self.fresh_training(&saved.name)?;
             adapter_training.adapter = Some(state);
             adapter_training.average = saved.mean.filter(|_| follows);
@@ -257,11 +261,9 @@ impl DrafterTraining {
                 })
             });
             let losses = batch.losses(graded);
-            anyhow::ensure!(
-                losses.loss.is_finite(),
-                "the distillation loss is {}; lower learn.lr",
-                losses.loss
-            );
+            if !losses.loss.is_finite() {
+                return Err(OnlineError::Diverged(losses.loss));
+            }
             Some((losses, batch.positions(), batch.ngram_tokens()))
         };
         self.adapter_training.replay.keep(fresh);

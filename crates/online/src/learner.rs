@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::thread::JoinHandle;
 
-use anyhow::{Result, bail};
 use distill_loss::{Example, Terms};
 use lm::Checkpoint;
 
 use super::drafter_training::{DrafterTraining, Update};
+use super::error::{OnlineError, Result};
 use super::weights::LearntWeights;
 use experiment::LearnConfig;
 
@@ -142,7 +142,7 @@ impl Learner {
     /// Examples that were not [flushed](Self::flush).
     pub fn turn_to(&mut self, name: &str) -> Result<bool> {
         if !self.buffer.is_empty() {
-            bail!("examples of one adapter are left while another one is turned to");
+            return Err(OnlineError::Unlearnt);
         }
         self.training()?.turn_to(name)
     }
@@ -210,8 +210,8 @@ impl Learner {
     fn training(&mut self) -> Result<&mut DrafterTraining> {
         match &mut self.place {
             TrainingPlace::Here(training) => Ok(training),
-            TrainingPlace::Away(_) => bail!("an update is under way"),
-            TrainingPlace::Lost => bail!("an earlier update panicked"),
+            TrainingPlace::Away(_) => Err(OnlineError::UnderWay),
+            TrainingPlace::Lost => Err(OnlineError::Lost),
         }
     }
 
@@ -243,7 +243,7 @@ impl Learner {
         match std::mem::replace(&mut self.place, TrainingPlace::Lost) {
             TrainingPlace::Away(thread) => {
                 let Ok((training, learnt)) = thread.join() else {
-                    bail!("the update panicked");
+                    return Err(OnlineError::Panicked);
                 };
                 self.place = TrainingPlace::Here(training);
                 learnt

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
 use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use spec_decode::Session;
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::drafter_training::Update;
+use super::error::{OnlineError, Result};
 use super::learner::Learner;
 use super::question::Question;
 
@@ -73,7 +73,7 @@ impl Parts {
                     example.states = drafter.states_of(example.read())?.to_vec();
                 }
                 let Some((update, weights)) = learner.push(example)? else {
-                    return anyhow::Ok(None);
+                    return Ok::<_, OnlineError>(None);
                 };
                 weights.load_into(drafter)?;
                 learner.give_back(weights);

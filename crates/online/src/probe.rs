@@ -1,13 +1,13 @@
 //! Answers to prompts of an experiment outside of a run, to measure costs or to train a head
 //! beforehand.
 
-use anyhow::{Result, anyhow};
 use spec_decode::{
     DraftPolicy, Generation, NoSink, PlainConfig, PlainGeneration, Prompt, Session, SessionConfig,
     StreamName, VerifyMode, decode_plain,
 };
 use vocab_align::DraftId;
 
+use super::error::{OnlineError, Result};
 use super::prompt::EncodedPrompt;
 use super::target::{Target, streamed};
 use experiment::{CostPadding, JobConfig};
@@ -45,14 +45,12 @@ impl Probe {
     /// Unusable models or data, a job without segments or drafting arms.
     pub fn load(job: &JobConfig, data: &DataSource, options: ProbeOptions) -> Result<Self> {
         let segment = job.segments.first();
-        let segment = segment.ok_or_else(|| anyhow!("the job streams nothing"))?;
+        let segment = segment.ok_or(OnlineError::NoSegments)?;
         let arm = job.arms.iter().find(|arm| !arm.is_plain());
-        let decode = &arm
-            .ok_or_else(|| anyhow!("no arm of the job drafts"))?
-            .decode;
+        let decode = &arm.ok_or(OnlineError::NoDrafter)?.decode;
         let name = &segment.target;
         let target = job.models.targets.get(name);
-        let target = target.ok_or_else(|| anyhow!("models.targets: there is no `{name}`"))?;
+        let target = target.ok_or_else(|| OnlineError::NoModel(name.clone()))?;
         let drafter = ModelFolder::<DraftId>::load(&job.models.drafter.path)?;
         let asked = [streamed(&segment.task, Split::Train)]
             .into_iter()

@@ -1,10 +1,11 @@
 //! A prompt in both vocabularies, and its position in the stream.
 
-use anyhow::Result;
 use models::{Exchange, ModelText};
 use spec_decode::StreamName;
 use streams::{Prompt, Split};
 use vocab_align::{DraftId, TargetId};
+
+use super::error::Result;
 
 /// A prompt, tokenised for drafter and target.
 pub struct EncodedPrompt {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use adaptive_draft::{Costs, Way};
-use anyhow::Result;
 use experiment::{DraftSource, JobConfig};
 use ngram_cache::NgramCache;
 use results::{CellWriter, Finish, HeadRow, PromptRow, RoundRow, UpdateRow, answer_text};
@@ -15,6 +14,7 @@ use vocab_align::{TargetId, TokenId, Vocabulary};
 use super::adaptive::HeadUpdate;
 use super::control::Account;
 use super::drafter_training::Update;
+use super::error::Result;
 use super::prompt::EncodedPrompt;
 
 /// An arm's answer to a prompt.

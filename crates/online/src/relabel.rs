@@ -10,13 +10,14 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use adaptive_draft::{DraftSignal, Example, write_features};
-use anyhow::{Result, anyhow};
 use models::Engine;
 use spec_decode::{
     DraftLaw, LanguageModel, Lexicon, Purpose, RoundOutcome, Sampling, Score, StreamName, Walk,
     is_looked_up,
 };
 use vocab_align::{DraftId, TokenId, Vocabulary, raw_ids};
+
+use super::error::{OnlineError, Result};
 
 /// A draft with its verification by the target.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,7 +148,7 @@ impl Rules<'_> {
         };
         law.resize(row.len(), 0.0);
         let made = self.sampling.masked_law(row, support, &mut law);
-        made.map_err(|error| anyhow!("a draft read again: {error}"))?;
+        made.map_err(|source| OnlineError::Reread { source })?;
         Ok(DraftLaw::new(law))
     }
 }
@@ -224,7 +225,7 @@ impl Reader<'_> {
     /// Computes the logits after `text`, and the hidden state that they come from.
     fn read(&mut self, text: &[DraftId]) -> Result<()> {
         let [before @ .., last] = text else {
-            return Err(anyhow!("a draft without a context"));
+            return Err(OnlineError::Internal("a draft without a context"));
         };
         let common = self
             .fed

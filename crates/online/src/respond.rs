@@ -1,7 +1,6 @@
 //! The rounds of one response, with the drafter's model or without.
 
 use adaptive_draft::Way;
-use anyhow::Result;
 use distill_loss::Recorder;
 use models::Engine;
 use ngram_cache::NgramCache;
@@ -12,6 +11,7 @@ use spec_decode::{
 use vocab_align::DraftId;
 
 use super::control::{Timed, Watched};
+use super::error::Result;
 use super::question::Question;
 
 /// A callback for every round, with the draft context before it.

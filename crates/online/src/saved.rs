@@ -1,9 +1,9 @@
 //! A drafter with its learnt state, read from its files as a whole model, for export to other
 //! programs.
 
-use anyhow::{Context, Result, bail};
 use lm::{Adapter, Checkpoint};
 
+use super::error::{OnlineError, Result};
 use super::state::weights::{load_last, load_mean, updates};
 use super::state::{LearntPart, SavedState};
 
@@ -57,10 +57,11 @@ impl SavedDrafter {
     pub fn check_finite(&self) -> Result<()> {
         for (name, tensor) in &self.weights.tensors {
             if let Some(at) = tensor.data.iter().position(|x| !x.is_finite()) {
-                let value = tensor.data[at];
-                bail!(
-                    "tensor `{name}` holds {value} at {at}, which is no number\nhint: a lower rate of learning keeps numbers in bounds"
-                );
+                return Err(OnlineError::NotFinite {
+                    tensor: name.clone(),
+                    value: tensor.data[at],
+                    at,
+                });
             }
         }
         Ok(())
@@ -74,7 +75,8 @@ impl SavedDrafter {
     pub fn rounding(&self, base: &Checkpoint, to: lm::StoredType) -> Result<Option<f64>> {
         let (mut lost, mut learnt) = (0.0, 0.0);
         for (name, tensor) in &self.weights.tensors {
-            let before = base.tensor(name).context("the drafter as it began")?;
+            let before = base.tensor(name);
+            let before = before.map_err(|source| OnlineError::Base { source })?;
             for (after, before) in tensor.data.iter().zip(&before.data) {
                 if after != before {
                     let square = |x: f32| f64::from(x) * f64::from(x);

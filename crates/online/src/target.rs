@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::{Context, Error, Result, bail};
 use lm::{Device, EngineSettings};
 use spec_decode::{LawError, Pair, Role, SpecError};
 use torch_engine::Torch;
 use trace::{Template, TraceEngine, TraceError, Traces, file_sha256};
 use vocab_align::{DraftId, TargetId, TokenId};
 
+use super::error::{OnlineError, Result, passed_on};
 use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
 use models::{
-    DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, Talk, TargetFolder, TorchSettings, align,
-    template_variables,
+    DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, ModelsError, Talk, TargetFolder,
+    TorchSettings, align, template_variables,
 };
 use results::{Padding, RecordedTarget, StepTimes, TorchTarget};
 use streams::Split;
@@ -94,7 +94,7 @@ impl Target {
         streamed: &Streamed,
     ) -> Result<Self> {
         let Some(first) = arms.first() else {
-            bail!("there is no arm to decode for");
+            return Err(OnlineError::Internal("there is no arm to decode for"));
         };
         let device = models.device_of(config);
         if let Some(trace) = &config.trace {
@@ -107,7 +107,8 @@ impl Target {
         let needed = config.system.is_some() || !config.chat_template_kwargs.is_empty();
         let system = config.system.as_deref();
         let variables = template_variables(&config.chat_template_kwargs);
-        folder.asked_with(&variables, system, needed)?;
+        let asked = folder.asked_with(&variables, system, needed);
+        asked.map_err(ModelsError::from)?;
         let pair = align(drafter, &folder);
         // All arms read the same prompts.
         if let Some(room) = arms.iter().filter_map(|arm| arm.prompt_room()).min() {
@@ -161,7 +162,7 @@ impl Target {
         let answer = arms.iter().map(|arm| arm.max_new_tokens).max();
         traces.check(&json, &file_sha256(&json)?, answer.unwrap_or_default())?;
         let Some((_, info)) = traces.infos().next() else {
-            bail!("models.targets: the job streams nothing of a recorded target");
+            return Err(OnlineError::Unstreamed);
         };
         let files_named = || traces.name();
         let found = match text.template.is_chat() {
@@ -169,7 +170,7 @@ impl Target {
             false => Template::Plain,
         };
         if info.template != found {
-            return Err(Error::new(TraceError::OtherTemplate {
+            return Err(OnlineError::Trace(TraceError::OtherTemplate {
                 files: files_named(),
                 recorded: info.template.clone(),
                 tokenizer: text.path.clone(),
@@ -180,7 +181,7 @@ impl Target {
         let rooms = arms.iter().filter_map(|arm| arm.prompt_room());
         if let Some(room) = rooms.min().filter(|room| *room < recorded) {
             let files = files_named();
-            return Err(Error::new(TraceError::PromptRoom {
+            return Err(OnlineError::Trace(TraceError::PromptRoom {
                 files,
                 recorded,
                 room,
@@ -203,7 +204,7 @@ impl Target {
                 ..first.engine().on(device)
             };
             let paying = shape_engine(&cost.shape, Some(vocab), settings);
-            let paying = paying.context("models.targets: cost")?;
+            let paying = paying.map_err(OnlineError::key("models.targets: cost"))?;
             engine = engine.with_cost(Box::new(paying));
         }
         files.push(json);
@@ -222,12 +223,12 @@ impl Target {
     }
 
     /// Rewords an error for a recorded target: NaN logits are positions off the recorded path.
-    pub(super) fn explain(&self, error: Error) -> Error {
+    pub(super) fn explain(&self, error: OnlineError) -> OnlineError {
         let Some(recorded) = &self.recorded else {
             return error;
         };
         let unrecorded = error.chain().any(|cause| {
-            let law = models::passed_on(cause).downcast_ref::<SpecError>();
+            let law = passed_on(cause).downcast_ref::<SpecError>();
             matches!(
                 law,
                 Some(SpecError::Law {
@@ -238,7 +239,7 @@ impl Target {
             )
         });
         match unrecorded {
-            true => Error::new(TraceError::Unrecorded {
+            true => OnlineError::Trace(TraceError::Unrecorded {
                 files: recorded.name.clone(),
                 source: error.into(),
             }),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
 use distill_loss::{Batch, Graded};
 use lm::host::Products;
 use lm::{
@@ -10,6 +9,8 @@ use lm::{
 };
 use models::Engine;
 use trainer::{AdapterState, TailTrainer, Trainer};
+
+use super::error::Result;
 
 /// Weights changed by an update.
 #[derive(Clone, Debug, PartialEq)]

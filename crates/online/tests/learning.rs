@@ -6,7 +6,7 @@ use std::sync::Arc;
 use distill_loss::{Chunk, DirectLoss, Example, NgramLoss, TeacherRow};
 use experiment::{LearnConfig, LoadOptions, LoraSettings, ObjectiveName, Plan};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Learner, LearntWeights, Update};
+use online::{Learner, LearntWeights, OnlineError, Update};
 
 fn drafter() -> Checkpoint {
     let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
@@ -42,7 +42,7 @@ fn example(seed: u32) -> Example {
 }
 
 /// A learner of the losses that `config` names.
-fn learner(config: LearnConfig, seed: u64) -> anyhow::Result<Learner> {
+fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
     Learner::new(&drafter(), config.terms()?, config, seed)
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, LoraSettings, ObjectiveName, Scope};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Learner, Learnt, LearntWeights, SavedState};
+use online::{Learner, Learnt, LearntWeights, OnlineError, SavedState};
 use results::Split;
 use support::{Lab, Run, execute, models_table};
 
@@ -45,7 +45,7 @@ fn example(seed: u32) -> Example {
 }
 
 /// A learner of the losses that `config` names.
-fn learner(config: LearnConfig, seed: u64) -> anyhow::Result<Learner> {
+fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
     Learner::new(&drafter(), config.terms()?, config, seed)
 }
 

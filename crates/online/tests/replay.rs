@@ -398,6 +398,7 @@ fn a_tail_that_is_too_short_is_told_and_not_made_up() {
     assert!(told.contains("not recorded"), "{told}");
     let hint = error
         .chain()
+        .map(online::passed_on)
         .find_map(|cause| cause.downcast_ref::<trace::TraceError>()?.hint());
     assert!(hint.unwrap().contains("--tail"));
 }

@@ -6,7 +6,7 @@ use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, ObjectiveName};
 use lm::{Checkpoint, EngineSettings, LanguageModel, Tail, WeightType};
 use models::{Engine, ModelFolder, Packed};
-use online::{Learner, LearntWeights};
+use online::{Learner, LearntWeights, OnlineError};
 use results::{RoundRow, UpdateRow};
 use support::{Lab, models, models_table};
 use vocab_align::DraftId;
@@ -20,7 +20,7 @@ fn drafter() -> Checkpoint {
 }
 
 /// A learner of the losses that `config` names.
-fn learner(config: LearnConfig, seed: u64) -> anyhow::Result<Learner> {
+fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
     Learner::new(&drafter(), config.terms()?, config, seed)
 }
 

@@ -324,3 +324,10 @@ pub fn name_of(path: &std::path::Path) -> Result<String> {
     }
     Ok(last.to_owned())
 }
+
+/// Name of the target of an adapter.
+pub(crate) fn target_of(adapter: &str) -> &str {
+    adapter
+        .split_once('/')
+        .map_or(adapter, |(target, _)| target)
+}

@@ -1,13 +1,14 @@
 //! Options of a server, fixed when it starts.
 
-use distill_loss::DirectLoss;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use distill_loss::DirectLoss;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use lm::{EngineSettings, LmConfig, WeightType};
 use models::TorchSettings;
+use ngram_cache::{CacheConfig, Eviction};
 use online::LearntPart;
 
 /// The options that decide how answers are made, apart from the requests.
@@ -108,6 +109,15 @@ impl Options {
         EngineSettings {
             weights: self.draft_weights.unwrap_or(self.engine.weights),
             ..self.engine
+        }
+    }
+
+    /// Bounds of an n-gram cache.
+    pub(crate) fn cache_config(&self) -> CacheConfig {
+        CacheConfig {
+            eviction: Eviction::Lru,
+            max_entries: None,
+            max_bytes: Some(self.ngram_bytes),
         }
     }
 }

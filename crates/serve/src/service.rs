@@ -12,7 +12,8 @@ use models::{TargetFolder, engine_options};
 use online::{ArmState, StateFolder};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::decode::{Command, CommandChannel, Decoder, VerifyRequest};
+use crate::decode::command::{Command, CommandChannel};
+use crate::decode::{Decoder, VerifyRequest};
 use crate::error::ApiError;
 use crate::learn::{LearnerHandle, LearnerThread, open_state, publish_saved};
 use crate::models::{Models, Target};

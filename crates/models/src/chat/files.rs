@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{CHAT_TEMPLATE_FILE, CHAT_TEMPLATES};
+use super::CHAT_TEMPLATES;
 use crate::TemplateError;
+use crate::template::CHAT_TEMPLATE_FILE;
 
 /// Name of the template that is used by default.
 pub(super) const DEFAULT: &str = "default";

@@ -8,7 +8,8 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 use super::clock::Clock;
 use super::files::Source;
 use super::{
-    Message, PROBE, TemplateRequest, TemplateValue, TemplateVariables, data, python, repr, source,
+    Message, PROBE, TemplateRequest, TemplateValue, TemplateVariables, data, filters, globals,
+    python, repr, source,
 };
 use crate::{TemplateError, TemplateFault};
 
@@ -144,6 +145,8 @@ impl Jinja {
         environment.set_syntax(syntax.build()?);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_fuel(Some(FUEL));
+        filters::add_to(environment);
+        globals::add_to(environment);
         python::add_to(environment);
         environment.set_formatter(|out, state, value| match value.len() {
             // The library writes every item, even after an error of the writer.

@@ -20,7 +20,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use vocab_align::special_names;
 
@@ -28,11 +27,9 @@ use self::clock::Clock;
 pub use self::data::{TemplateValue, TemplateVariables, template_variables, whole_message};
 use self::files::{DEFAULT, TOOLS, sources};
 use self::jinja::Jinja;
-use super::template::fit_with;
-use super::{Fitted, Rendered, TEMPLATE_FILE, TemplateError, TemplateFault};
+use super::template::{Fitted, Markers, ModelOptions, Rendered, TEMPLATE_FILE, fit_with};
+use super::{TemplateError, TemplateFault};
 
-/// File of a model folder that holds its template.
-pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
 /// Subfolder of a model folder with named templates.
 pub(crate) const CHAT_TEMPLATES: &str = "chat_templates";
 
@@ -123,29 +120,6 @@ pub struct Conversation {
     /// Byte ranges of the text that come from messages; the rest is the template's. Empty if names
     /// of special tokens in messages stand for these tokens, as in transformers.
     pub bodies: Vec<Range<usize>>,
-}
-
-/// Content of `omnidraft.json`: options of a model beyond its Hugging Face files.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ModelOptions {
-    /// Maximum length of a prompt in tokens, template included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) max_prompt_tokens: Option<usize>,
-    /// Meaning of names of special tokens in a prompt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) prompt_markers: Option<Markers>,
-}
-
-/// Meaning of the name of a special token in a prompt.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Markers {
-    /// The special token, as in transformers.
-    #[default]
-    Special,
-    /// Text, so that no input of a user ends a turn.
-    Text,
 }
 
 impl ChatTemplate {

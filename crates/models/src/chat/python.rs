@@ -7,7 +7,6 @@ use minijinja_contrib::pycompat;
 
 use super::repr::{is_namespace, repr};
 use super::source::{EACH, METHOD, PERCENT};
-use super::{filters, globals};
 
 /// Maximum length of a text made by a method, in bytes.
 const MOST_TEXT: usize = 1 << 20;
@@ -15,13 +14,11 @@ const MOST_TEXT: usize = 1 << 20;
 /// Adds the methods, operators and tests.
 pub(super) fn add_to(environment: &mut Environment<'static>) {
     environment.set_unknown_method_callback(method);
-    filters::add_to(environment);
     environment.add_filter(PERCENT, percent);
     environment.add_filter(EACH, |items: Value| match items.is_none() {
         true => Err(wrong("none cannot be looped over")),
         false => Ok(items),
     });
-    globals::add_to(environment);
     environment.add_test("mapping", |value: Value| {
         value.kind() == ValueKind::Map && !is_namespace(&value)
     });

@@ -12,11 +12,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
 use results::{BuildInfo, CellLengths, Manifest, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::ArmCounts;
+use crate::error::{OnlineError, Result};
 
 const FILE: &str = "checkpoint.json";
 const FOLDER: &str = "checkpoint";
@@ -85,11 +85,10 @@ impl Checkpoint {
     pub(super) fn find(out: &Path) -> Option<Result<Self>> {
         let path = out.join(FILE);
         let read = || {
-            let text = std::fs::read(&path)?;
-            Ok(serde_json::from_slice(&text)?)
+            let text = std::fs::read(&path).map_err(OnlineError::io(&path))?;
+            serde_json::from_slice(&text).map_err(OnlineError::json(&path))
         };
-        let found = path.exists().then(read);
-        found.map(|found: Result<Self>| found.with_context(|| path.display().to_string()))
+        path.exists().then(read)
     }
 
     /// Checks that this job and this program wrote it.
@@ -97,14 +96,12 @@ impl Checkpoint {
     /// # Errors
     /// It is of another job or program.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<()> {
-        ensure!(
-            self.config_sha256 == manifest.config_sha256,
-            "its checkpoint is that of a job with other settings"
-        );
-        ensure!(
-            self.build == manifest.build,
-            "its checkpoint was written by another program"
-        );
+        if self.config_sha256 != manifest.config_sha256 {
+            return Err(OnlineError::OtherJob);
+        }
+        if self.build != manifest.build {
+            return Err(OnlineError::OtherProgram);
+        }
         Ok(())
     }
 
@@ -118,11 +115,11 @@ impl Checkpoint {
         write_atomically(&out.join(FILE), &serde_json::to_vec_pretty(self)?)?;
         let own = self.state(out);
         let folder = out.join(FOLDER);
-        let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+        let entries = std::fs::read_dir(&folder).map_err(OnlineError::io(&folder))?;
         for entry in entries {
             let path = entry?.path();
             if path != own {
-                std::fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+                std::fs::remove_dir_all(&path).map_err(OnlineError::io(&path))?;
             }
         }
         Ok(())
@@ -138,10 +135,10 @@ pub(super) fn state(out: &Path, done: usize) -> PathBuf {
 pub(super) fn remove(out: &Path) -> Result<()> {
     let (file, folder) = (out.join(FILE), out.join(FOLDER));
     if file.exists() {
-        std::fs::remove_file(&file).with_context(|| file.display().to_string())?;
+        std::fs::remove_file(&file).map_err(OnlineError::io(&file))?;
     }
     if folder.exists() {
-        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        std::fs::remove_dir_all(&folder).map_err(OnlineError::io(&folder))?;
     }
     Ok(())
 }

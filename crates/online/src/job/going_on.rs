@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use experiment::ArmConfig;
 use results::{CellWriter, Manifest};
 use spec_decode::Pair;
@@ -12,6 +11,7 @@ use spec_decode::Pair;
 use super::checkpoint::{self, Checkpoint, Spot};
 use super::{Arm, Job, Tally};
 use crate::arm::DraftingArm;
+use crate::error::{OnlineError, Result};
 use crate::state::SavedState;
 
 impl Job<'_> {
@@ -66,7 +66,8 @@ impl Job<'_> {
                 Ok(Some((writer, arms, found.spot)))
             }
             Err(error) => {
-                tracing::warn!(folder = %out.display(), "the job starts anew: {error:#}");
+                let error = error.in_full();
+                tracing::warn!(folder = %out.display(), "the job starts anew: {error}");
                 checkpoint::remove(out)?;
                 Ok(None)
             }
@@ -109,7 +110,10 @@ impl Job<'_> {
                 let folder = SavedState::folder_of(root, &arm.name);
                 state
                     .load(&folder, &self.drafter.path, &self.pairs())
-                    .with_context(|| format!("state of arm `{}`", arm.name))?;
+                    .map_err(|error| OnlineError::Arm {
+                        arm: arm.name.clone(),
+                        source: Box::new(error),
+                    })?;
             }
             Ok(Arm::Own(Box::new(state)))
         };
@@ -119,12 +123,11 @@ impl Job<'_> {
     /// Writes the arms' learnt state; an empty folder if no arm learns, so that a stage can start
     /// from it as well.
     pub(super) fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
-        let named = || root.display().to_string();
         // An earlier attempt at the job may have left something.
         if root.exists() {
-            std::fs::remove_dir_all(root).with_context(named)?;
+            std::fs::remove_dir_all(root).map_err(OnlineError::io(root))?;
         }
-        std::fs::create_dir_all(root).with_context(named)?;
+        std::fs::create_dir_all(root).map_err(OnlineError::io(root))?;
         for (arm, run) in self.config.arms.iter().zip(arms) {
             if let Arm::Own(state) = run
                 && arm.changes()

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
 use experiment::{JobConfig, Segment};
-use models::{ModelFolder, template_variables};
+use models::{ModelFolder, ModelsError, template_variables};
 use results::{InputFile, Manifest, RecordedTarget, StepLatency, TorchTarget};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 
 use super::{Job, SPLITS, Tally};
+use crate::error::{OnlineError, Result};
 use crate::state::SavedState;
 use crate::target::{Streamed, Target, streamed};
 
@@ -17,13 +17,14 @@ impl<'a> Job<'a> {
     pub(super) fn load(config: &'a JobConfig, data: &'a DataSource) -> Result<Self> {
         let arms: Vec<_> = config.arms.iter().map(|arm| &arm.decode).collect();
         if arms.is_empty() {
-            bail!("the job has no arms");
+            return Err(OnlineError::NoArms);
         }
         let own = &config.models.drafter;
         let mut drafter = ModelFolder::load(&own.path)?;
         let system = own.system.as_deref();
         let variables = template_variables(&own.chat_template_kwargs);
-        drafter.text.asked_with(&variables, system, false)?;
+        let asked = drafter.text.asked_with(&variables, system, false);
+        asked.map_err(ModelsError::from)?;
         let mut targets = BTreeMap::new();
         for (name, target) in &config.models.targets {
             let target = Target::load(
@@ -33,7 +34,10 @@ impl<'a> Job<'a> {
                 &arms,
                 &streams_of(config, name),
             );
-            let target = target.with_context(|| format!("target `{name}`"))?;
+            let target = target.map_err(|error| OnlineError::Target {
+                name: name.clone(),
+                source: Box::new(error),
+            })?;
             targets.insert(name.clone(), target);
         }
         Ok(Self {
@@ -108,7 +112,10 @@ impl<'a> Job<'a> {
             }
         }
         if let Some(root) = start {
-            for arm in SavedState::of_job(root).context("the state it starts from")? {
+            let saved = SavedState::of_job(root).map_err(|error| OnlineError::Start {
+                source: Box::new(error),
+            })?;
+            for arm in saved {
                 for path in arm.files()? {
                     inputs.push(InputFile::hash("state", &path, None)?);
                 }
@@ -179,10 +186,9 @@ fn streams_of(config: &JobConfig, target: &str) -> Streamed {
 
 /// Files of weights and tokenizer, in the order of their names.
 fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let read = |e| anyhow!("{}: {e}", folder.display());
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(read)? {
-        let path = entry.map_err(read)?.path();
+    for entry in std::fs::read_dir(folder).map_err(OnlineError::io(folder))? {
+        let path = entry.map_err(OnlineError::io(folder))?.path();
         let weights = path.extension().is_some_and(|e| e == "safetensors");
         let tokenizer = path.file_name().is_some_and(|n| n == "tokenizer.json");
         if weights || tokenizer {

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow, ensure};
 use experiment::{JobConfig, OnStream, Segment};
 use models::{ModelFolder, Talk};
 use results::{CellWriter, Manifest};
@@ -22,6 +21,7 @@ use vocab_align::DraftId;
 
 use self::checkpoint::Spot;
 use crate::arm::DraftingArm;
+use crate::error::{OnlineError, Result};
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
 use crate::question::Question;
@@ -93,7 +93,7 @@ pub fn run_job(
         }
         Err(error) => {
             // The first error is the one to report.
-            let _ = writer.fail(&format!("{error:#}"));
+            let _ = writer.fail(&error.in_full());
             Err(error)
         }
     }
@@ -170,11 +170,17 @@ impl<'a> Job<'a> {
                 };
                 let prompts = self.prompts(index, split)?;
                 self.stream(spot, prompts, &mut arms, writer, setting.out, watch)
-                    .with_context(|| format!("segment {index} (`{}`)", segment.task))?;
+                    .map_err(|error| OnlineError::Segment {
+                        index,
+                        task: segment.task.clone(),
+                        source: Box::new(error),
+                    })?;
             }
         }
         let Tally { done, of, .. } = self.tally;
-        ensure!(done == of, "{done} of {of} prompts were answered");
+        if done != of {
+            return Err(OnlineError::Unanswered { done, of });
+        }
         for (arm, run) in config.arms.iter().zip(&arms) {
             if let Arm::Own(state) = run {
                 let specials = state.specials().list(&arm.name);
@@ -226,23 +232,26 @@ impl<'a> Job<'a> {
             };
             let id = prompt.id.clone();
             let target = target_of(&mut self.targets, named)?;
-            let asked = || format!("prompt `{id}`");
+            let asked = |error: OnlineError| OnlineError::Prompt {
+                id: id.clone(),
+                source: Box::new(error),
+            };
             let before = target
                 .said_before(&mut talk, &prompt.earlier, &config.decode())
-                .with_context(asked)?;
-            let prompt = EncodedPrompt::new(prompt, &before, &self.drafter, &target.text)
-                .with_context(asked)?;
+                .map_err(asked)?;
+            let prompt =
+                EncodedPrompt::new(prompt, &before, &self.drafter, &target.text).map_err(asked)?;
             let mut answers = Vec::new();
             for turn in 0..arms.len() {
                 let arm = position.arm_of_turn(turn, arms.len());
                 // draft, translate, verify, commit; then learn
                 let answer = answer(config, arm, arms, target, &prompt, position)
                     .map_err(|error| target.explain(error));
-                answers.extend(
-                    answer.with_context(|| {
-                        format!("prompt `{id}`, arm `{}`", config.arms[arm].name)
-                    })?,
-                );
+                answers.extend(answer.map_err(|error| OnlineError::Answer {
+                    id: id.clone(),
+                    arm: config.arms[arm].name.clone(),
+                    source: Box::new(error),
+                })?);
             }
             answers.sort_by_key(|answer| answer.arm);
             let done = self.tally.done + 1;
@@ -279,7 +288,7 @@ fn target_of<'a>(
     segment: &Segment,
 ) -> Result<&'a mut Target> {
     let found = targets.get_mut(&segment.target);
-    found.ok_or_else(|| anyhow!("there is no target `{}`", segment.target))
+    found.ok_or_else(|| OnlineError::NoTarget(segment.target.clone()))
 }
 
 /// Switches the arms to the target and the task of a segment.

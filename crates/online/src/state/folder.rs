@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use adaptive_draft::HeadTrainer;
-use anyhow::{Context, Result, bail};
 use results::write_atomically;
 use spec_decode::Pair;
 
@@ -13,6 +12,7 @@ use super::{
     ArmState, FORMAT, HEAD, HEADS, LEARNT, LearntPart, META, Meta, SavedState, TextsOf, Wanted,
     cache_name, file_name,
 };
+use crate::error::{OnlineError, Result};
 use crate::learner::Learner;
 
 const CURRENT: &str = "current";
@@ -24,15 +24,12 @@ pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e).with_context(|| path.display().to_string()),
+        Err(source) => return Err(OnlineError::Io { path, source }),
     };
     let number = text.trim().strip_prefix(GENERATION);
     let number = number.and_then(|number| number.parse().ok());
     let Some(number) = number else {
-        bail!(
-            "{}: names no generation of a state\nhint: write the name of the newest generation-N beside it there, or remove the folder to begin anew",
-            path.display()
-        );
+        return Err(OnlineError::NoGeneration(path));
     };
     Ok(Some((number, root.join(text.trim()))))
 }
@@ -79,14 +76,10 @@ impl StateFolder {
     /// # Errors
     /// A folder in use; a state of another drafter, another part or another version.
     pub fn open(root: &Path, wanted: &Wanted<'_>) -> Result<(Self, ArmState)> {
-        let named = || root.display().to_string();
-        fs::create_dir_all(root).with_context(named)?;
-        let lock = File::create(root.join("lock")).with_context(named)?;
+        fs::create_dir_all(root).map_err(OnlineError::io(root))?;
+        let lock = File::create(root.join("lock")).map_err(OnlineError::io(root))?;
         if lock.try_lock().is_err() {
-            bail!(
-                "{}: another process uses this state\nhint: end it, or give each its own --state",
-                root.display()
-            );
+            return Err(OnlineError::InUse(root.to_owned()));
         }
         let (number, known, mut meta) = match SavedState::open(root)? {
             Some(saved) => (saved.number, saved.load(wanted)?, saved.meta),
@@ -125,15 +118,15 @@ impl StateFolder {
     /// size in bytes.
     ///
     /// # Errors
-    /// Files that cannot be written; more than `limit` bytes. The last generation then stays the
-    /// current one.
-    pub fn write(
+    /// Files that cannot be written; more than `limit` bytes; errors of `trained`. The last
+    /// generation then stays the current one.
+    pub fn write<E: From<OnlineError>>(
         &mut self,
         state: &ArmState,
         pairs: &[&Pair],
         limit: u64,
-        trained: impl FnOnce(&Generation<'_>) -> Result<()>,
-    ) -> Result<u64> {
+        trained: impl FnOnce(&Generation<'_>) -> Result<(), E>,
+    ) -> Result<u64, E> {
         let before = self.generation();
         let mut meta = self.meta.clone();
         let number = self.number + 1;
@@ -142,17 +135,16 @@ impl StateFolder {
             folder: self.root.join(&name),
             drafter: &meta.drafter_path,
         };
-        let named = || to.folder.display().to_string();
         if to.folder.exists() {
-            fs::remove_dir_all(&to.folder).with_context(named)?;
+            fs::remove_dir_all(&to.folder).map_err(OnlineError::io(&to.folder))?;
         }
-        fs::create_dir_all(&to.folder).with_context(named)?;
+        fs::create_dir_all(&to.folder).map_err(OnlineError::io(&to.folder))?;
         for pair in pairs {
             let path = to.folder.join(cache_name(pair));
             if let Some(cache) = state.caches.get(&pair.target.fingerprint())
                 && !path.exists()
             {
-                cache.save(path)?;
+                cache.save(path).map_err(OnlineError::from)?;
             }
         }
         let texts: Vec<TextsOf> = state.texts.iter().map(TextsOf::from).collect();
@@ -166,7 +158,7 @@ impl StateFolder {
             // Nothing is written while an answer waits for the corpus.
             let bytes = texts.locked().to_bytes(texts.vocabulary);
             let path = to.folder.join(of.file());
-            fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+            fs::write(&path, bytes).map_err(OnlineError::io(&path))?;
         }
         meta.texts.extend(texts.iter().cloned());
         trained(&to)?;
@@ -179,11 +171,9 @@ impl StateFolder {
         if bytes > limit {
             // The first error is the one to report.
             let _ = fs::remove_dir_all(&to.folder);
-            bail!(
-                "the state has {bytes} bytes, more than {limit}\nhint: raise --state-mb, or lower --ngram-mb, --lookup-mb or --adapter-rank"
-            );
+            return Err(OnlineError::TooLarge { bytes, limit }.into());
         }
-        write_atomically(&self.root.join(CURRENT), name.as_bytes())?;
+        write_atomically(&self.root.join(CURRENT), name.as_bytes()).map_err(OnlineError::from)?;
         (self.number, self.meta, self.loaded) = (number, meta, texts);
         self.clean();
         Ok(bytes)
@@ -226,7 +216,7 @@ impl SavedState {
     pub fn hand_over(&self, out: &Path, names: &Names) -> Result<()> {
         let name = format!("{GENERATION}1");
         let folder = out.join(&name);
-        fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        fs::create_dir_all(&folder).map_err(OnlineError::io(&folder))?;
         carry(&self.generation, &folder, |name| {
             ![META, HEADS, LEARNT].contains(&name)
         })?;
@@ -262,7 +252,7 @@ fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
     if !from.is_dir() {
         return Ok(());
     }
-    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    fs::create_dir_all(to).map_err(OnlineError::io(to))?;
     for path in entries(from)? {
         let name = path.file_name().unwrap_or_default();
         let target = to.join(name);
@@ -279,7 +269,7 @@ fn carry(from: &Path, to: &Path, wanted: fn(&str) -> bool) -> Result<()> {
 
 fn link(from: &Path, to: &Path) -> Result<()> {
     if fs::hard_link(from, to).is_err() {
-        fs::copy(from, to).with_context(|| from.display().to_string())?;
+        fs::copy(from, to).map_err(OnlineError::io(from))?;
     }
     Ok(())
 }

@@ -24,11 +24,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adaptive_draft::{Chain, Controller, CopyRecord, MeasuredCosts};
-use anyhow::{Context, Result, bail};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::{Deserialize, Serialize};
 use spec_decode::{History, Pair, SharedCorpus, SuffixCorpus, Totals};
 use vocab_align::TargetId;
+
+use crate::error::{OnlineError, Result};
 
 pub use folder::{Generation, Names, StateFolder};
 pub use names::{cache_name, file_name};
@@ -39,7 +40,7 @@ const HEADS: &str = "heads";
 const HEAD: &str = "head.safetensors";
 const LEARNT: &str = "learnt";
 /// Version of the layout.
-const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 2;
 
 /// Knowledge of an arm, apart from weights and acceptance heads, which their trainers hold and
 /// write beside it.
@@ -273,15 +274,11 @@ impl Meta {
             format: u32,
         }
         let path = folder.join(META);
-        let named = || path.display().to_string();
-        let text = std::fs::read_to_string(&path).with_context(named)?;
-        let Version { format } = serde_json::from_str(&text).with_context(named)?;
+        let text = std::fs::read_to_string(&path).map_err(OnlineError::io(&path))?;
+        let Version { format } = serde_json::from_str(&text).map_err(OnlineError::json(&path))?;
         if format != FORMAT {
-            bail!(
-                "{}: of another version of this program: format {format}, not {FORMAT}\nhint: begin a new state in another folder",
-                named()
-            );
+            return Err(OnlineError::OtherFormat { path, format });
         }
-        serde_json::from_str(&text).with_context(named)
+        serde_json::from_str(&text).map_err(OnlineError::json(path))
     }
 }

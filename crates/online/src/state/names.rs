@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
 use sha2::{Digest, Sha256};
 use spec_decode::Pair;
 use vocab_align::{TokenId, Vocabulary};
+
+use crate::error::{OnlineError, Result};
 
 const NAME: &str = "name.txt";
 /// Prefix of the names of n-gram caches.
@@ -61,7 +62,7 @@ pub(super) fn fingerprint(folder: &Path) -> Result<String> {
         if !whole && !ends.any(|end| name.ends_with(end)) {
             continue;
         }
-        let file = File::open(&path).with_context(|| path.display().to_string())?;
+        let file = File::open(&path).map_err(OnlineError::io(&path))?;
         hasher.update(name.as_bytes());
         hasher.update(file.metadata()?.len().to_le_bytes());
         let mut start = Vec::new();
@@ -84,7 +85,7 @@ pub(super) fn named_folders(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     }
     let named = |folder: PathBuf| {
         let path = folder.join(NAME);
-        let name = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let name = fs::read_to_string(&path).map_err(OnlineError::io(&path))?;
         Ok((name, folder))
     };
     entries(folder)?.into_iter().map(named).collect()
@@ -95,16 +96,15 @@ pub(super) fn create_named(root: &Path, name: &str) -> Result<PathBuf> {
     let folder = root.join(file_name(name));
     let path = folder.join(NAME);
     let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&path, name));
-    written.with_context(|| path.display().to_string())?;
+    written.map_err(OnlineError::io(&path))?;
     Ok(folder)
 }
 
 /// Everything in a folder, in the order of the names.
 pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let read = |e| anyhow!("{}: {e}", folder.display());
-    let entries = fs::read_dir(folder).map_err(read)?;
+    let entries = fs::read_dir(folder).map_err(OnlineError::io(folder))?;
     let paths: std::io::Result<Vec<PathBuf>> = entries.map(|e| Ok(e?.path())).collect();
-    let mut paths = paths.map_err(read)?;
+    let mut paths = paths.map_err(OnlineError::io(folder))?;
     paths.sort();
     Ok(paths)
 }

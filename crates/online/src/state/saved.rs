@@ -4,15 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use adaptive_draft::{HeadConfig, HeadTrainer};
-use anyhow::{Context, Result, bail};
 use ngram_cache::NgramCache;
 use spec_decode::{Pair, SuffixCorpus};
 
 use super::names::{CACHES, entries, fingerprint, named_folders};
 use super::{
-    ArmState, FORMAT, HEAD, HEADS, LEARNT, LearntPart, Meta, Texts, Wanted, cache_name, file_name,
-    folder,
+    ArmState, HEAD, HEADS, LEARNT, LearntPart, Meta, Texts, Wanted, cache_name, file_name, folder,
 };
+use crate::error::{OnlineError, Result};
 
 /// The content of a state's folder.
 pub struct SavedState {
@@ -49,12 +48,7 @@ impl SavedState {
     /// # Errors
     /// As [`open`](Self::open); a folder without a state.
     pub fn of_arm(root: &Path) -> Result<Self> {
-        Self::open(root)?.with_context(|| {
-            format!(
-                "{}: holds no state of this version of the program (format {FORMAT})\nhint: run the stage that wrote it again",
-                root.display()
-            )
-        })
+        Self::open(root)?.ok_or_else(|| OnlineError::NoState(root.to_owned()))
     }
 
     /// The states of all arms, in a job's state folder.
@@ -109,21 +103,19 @@ impl SavedState {
     /// Another drafter or part; a folder that cannot be read.
     pub fn check(&self, folder: &Path, part: Option<LearntPart>) -> Result<()> {
         if fingerprint(folder)? != self.meta.drafter {
-            bail!(
-                "{}: learnt by another drafter than {}, which was {}\nhint: name that one with --drafter, or begin another state",
-                self.root.display(),
-                folder.display(),
-                self.drafter().display()
-            );
+            return Err(OnlineError::OtherDrafter {
+                state: self.root.clone(),
+                drafter: folder.to_owned(),
+                learnt: self.drafter().to_owned(),
+            });
         }
         let own = self.part();
         match part {
-            Some(part) if part != own && !self.names()?.is_empty() => bail!(
-                "{}: {own} learnt, not {part}\nhint: go on with --adapter-rank {} --learn-blocks {} (in a run: learn.lora.rank, learn.blocks), or begin another state",
-                self.root.display(),
-                own.rank,
-                own.blocks
-            ),
+            Some(part) if part != own && !self.names()?.is_empty() => Err(OnlineError::OtherPart {
+                state: self.root.clone(),
+                learnt: own,
+                wanted: part,
+            }),
             _ => Ok(()),
         }
     }
@@ -174,7 +166,7 @@ impl SavedState {
         }
         let trainer = HeadTrainer::load(&path, config, seed)?;
         if trainer.head().features() != features {
-            bail!("{}: belongs to another drafter", path.display());
+            return Err(OnlineError::OtherHead(path));
         }
         Ok(Some(trainer))
     }
@@ -195,7 +187,10 @@ impl SavedState {
             let mut cache = NgramCache::load(&path)?;
             cache
                 .check_bytes(&pair.draft, &pair.target)
-                .with_context(|| path.display().to_string())?;
+                .map_err(|error| OnlineError::Ngrams {
+                    path,
+                    source: Box::new(error),
+                })?;
             cache.reconfigure(wanted.caches);
             state.caches.insert(vocabulary, cache);
         }
@@ -205,8 +200,7 @@ impl SavedState {
             if known && (wanted.texts)(of.user.as_deref()) {
                 let path = self.generation.join(of.file());
                 let corpus = SuffixCorpus::load(path, wanted.text_bytes, of.vocabulary);
-                let corpus =
-                    corpus.context("hint: raise --lookup-mb (decode.lookup_mb of a run)")?;
+                let corpus = corpus.map_err(|source| OnlineError::Texts { source })?;
                 state.texts.push(Texts {
                     vocabulary: of.vocabulary,
                     user: of.user.clone(),
@@ -227,11 +221,10 @@ impl SavedState {
         for path in entries(&self.generation)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name.starts_with(CACHES) && !known.iter().any(|known| *known == name) {
-                bail!(
-                    "{}: n-grams between other vocabularies than those of this job, whose file would be {}",
-                    path.display(),
-                    known.join(" or ")
-                );
+                return Err(OnlineError::OtherVocabularies {
+                    path: path.clone(),
+                    known,
+                });
             }
         }
         Ok(())

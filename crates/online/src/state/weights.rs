@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, bail};
 use lm::{
     AdamW, AdamWConfig, Adapter, Checkpoint, EMBEDDING, HostTensor, LmConfig, Moments, StoredType,
     Tail, first_of_last, in_layer, read_safetensors, write_safetensors,
 };
 
 use super::names::{create_named, named_folders};
+use crate::error::{OnlineError, Result};
 use crate::weights::LearntWeights;
 
 const WEIGHTS: &str = "weights.safetensors";
@@ -63,7 +63,10 @@ pub(crate) fn load_weights(
         all.retain(|(own, _)| own == name);
     }
     let [(_, folder)] = all.as_slice() else {
-        bail!("{}: no weights for `{name}`", root.display());
+        return Err(OnlineError::NoWeights {
+            folder: root.to_owned(),
+            name: name.to_owned(),
+        });
     };
     let weights = read_weights(&folder.join(WEIGHTS), model, Some(blocks))?;
     let mean = load_mean(folder, model, Some(blocks))?;
@@ -99,17 +102,11 @@ fn read_weights(path: &Path, model: &LmConfig, blocks: Option<usize>) -> Result<
     let found = blocks_of(&tensors, model);
     let blocks = blocks.unwrap_or(found);
     if found != blocks {
-        let named = |blocks: usize| match blocks {
-            0 => "all weights".to_owned(),
-            1 => "the last block".to_owned(),
-            blocks => format!("the last {blocks} blocks"),
-        };
-        bail!(
-            "{}: holds {}, and {} are to learn\nhint: learn.blocks = {found} goes on with it",
-            path.display(),
-            named(found),
-            named(blocks)
-        );
+        return Err(OnlineError::OtherBlocks {
+            path: path.to_owned(),
+            found,
+            wanted: blocks,
+        });
     }
     let config = model.clone();
     if blocks == 0 {
@@ -200,7 +197,7 @@ fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
     read_safetensors(&path, &mut tensors)?;
     let steps = match tensors.remove("steps").map(|t| t.data) {
         Some(limbs) if limbs.len() == LIMBS => number(&limbs),
-        _ => bail!("{}: tensor `steps` is missing", path.display()),
+        _ => return Err(OnlineError::NoSteps(path)),
     };
     let mut take = |name: &str| tensors.remove(name).map(|t| t.data);
     let moments = match (take("first"), take("second")) {

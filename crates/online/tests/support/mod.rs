@@ -102,7 +102,7 @@ pub fn watched(
         state: &state,
         start: start.as_deref(),
     };
-    run_job(config, manifest, setting, watch)
+    Ok(run_job(config, manifest, setting, watch)?)
 }
 
 /// A finished run of an experiment.

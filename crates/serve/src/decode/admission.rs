@@ -6,11 +6,12 @@ use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
 use vocab_align::TargetId;
 
 use super::lengths::{Drafts, LengthPolicy, Lookup};
-use super::sequence::{Sequence, Slot, WeightsVersion};
+use super::sequence::{Prefilling, Sequence, Slot, WeightsVersion};
 use super::target_model::TargetModel;
-use super::{Decoder, Prefilling, fail};
+use super::{Decoder, fail};
 use crate::error::ApiError;
-use crate::learn::{LearnerQueue, Terms};
+use crate::learn::queue::{LearnerQueue, Terms};
+use crate::random::random_number;
 use crate::remote::RemoteTarget;
 use crate::request::{Event, Job};
 
@@ -209,7 +210,7 @@ impl Decoder {
         let model = match target.folder() {
             Some(folder) => TargetModel::Local(folder.engine(self.options.engine)?),
             None => {
-                let session = crate::http::random_number();
+                let session = random_number();
                 let most = target.remote().map_or(0, |r| r.info.context);
                 let vocab = target.vocab_size;
                 TargetModel::Remote(RemoteTarget::new(session, vocab, most))

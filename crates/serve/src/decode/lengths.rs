@@ -12,7 +12,7 @@ use spec_decode::{
 };
 
 use super::costs::ConcurrentCosts;
-use super::target_of;
+use crate::models::target_of;
 use crate::options::MAX_ADAPTERS;
 
 /// Number of rounds after which a plan is recomputed.

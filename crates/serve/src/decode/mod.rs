@@ -10,11 +10,13 @@
 //! was drafted with. A sequence that waits for a reply sits out steps; the others go on.
 
 mod admission;
+pub(crate) mod command;
 mod controlled;
 mod corpora;
 mod costs;
 mod lengths;
 mod log_probs;
+mod remote_queue;
 mod remote_rounds;
 mod sequence;
 mod step;
@@ -24,40 +26,32 @@ mod verifier;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Head;
 use anyhow::Result;
 use models::{Engine, Packed};
-use ngram_cache::{CacheConfig, NgramCache};
+use ngram_cache::NgramCache;
 use online::ArmState;
 use spec_decode::LanguageModel;
 
 use crate::error::ApiError;
-use crate::learn::LearnerQueue;
-use crate::models::Models;
+use crate::learn::queue::LearnerQueue;
+use crate::models::{Models, target_of};
 use crate::options::Options;
 use crate::request::{Event, Job};
 use crate::stats::Stats;
 
+use command::{Command, CommandChannel};
 use corpora::Corpora;
 use costs::TargetCosts;
 use lengths::DraftLengths;
-use remote_rounds::{RemoteQueue, Reply};
-pub(crate) use sequence::terms_of;
-use sequence::{Sequence, Slot};
+use remote_queue::{RemoteQueue, Reply};
+use sequence::{Prefilling, Sequence, Slot};
 use target_model::TargetModel;
 use verifier::Verifiers;
 pub(crate) use verifier::VerifyRequest;
-
-/// A request whose prompt is being read.
-struct Prefilling {
-    job: Job,
-    slot: Slot,
-    /// Number of prompt tokens that the KV cache holds already.
-    cached: usize,
-}
 
 /// Answers that failed in a step, by index.
 type Failures = Vec<(usize, ApiError)>;
@@ -67,31 +61,6 @@ type Ended = Vec<(usize, Option<&'static str>)>;
 
 /// Time between two checks of clients while there is nothing to do but to wait for replies.
 const CLIENT_CHECK: Duration = Duration::from_millis(50);
-
-/// A message to the decode thread.
-pub(crate) enum Command {
-    /// A request.
-    Request(Box<Job>),
-    /// Drafts of another server.
-    Verify(VerifyRequest),
-    /// The reply to drafts sent to a remote target.
-    RemoteReply(Reply),
-    /// New weights of an adapter.
-    Weights(String, Box<Packed>),
-    /// A new state of an adapter's acceptance head, and the number of its training steps.
-    Head(String, Arc<Head>, u64),
-    /// A request for a copy of what the decode thread knows.
-    Snapshot(Sender<ArmState>),
-    /// No more requests are taken; running answers have until then.
-    Stop(Instant),
-}
-
-/// Both ends of the channel of messages to the decode thread.
-pub(crate) struct CommandChannel<'a> {
-    pub(crate) receiver: Receiver<Command>,
-    /// The end for the threads that wait for remote targets.
-    pub(crate) sender: &'a Sender<Command>,
-}
 
 /// The state of the decode thread.
 pub(crate) struct Decoder {
@@ -143,7 +112,7 @@ impl Decoder {
         mut known: ArmState,
     ) -> Result<Self> {
         for target in &models.targets {
-            let fresh = || NgramCache::new(cache_config(&options));
+            let fresh = || NgramCache::new(options.cache_config());
             let cache = known.caches.entry(target.vocabulary());
             cache.or_insert_with(fresh);
         }
@@ -174,7 +143,10 @@ impl Decoder {
                 .lookup
                 .map(|scope| Corpora::new(scope, options.lookup_bytes, texts)),
             running: Vec::new(),
-            remote_queue: RemoteQueue::start(&models, channel.sender, options.parallel)?,
+            remote_queue: RemoteQueue::start(&models, options.parallel, {
+                let commands = channel.sender.clone();
+                move |reply| commands.send(Command::RemoteReply(reply)).is_ok()
+            })?,
             replies: Vec::new(),
             idle: Vec::new(),
             verifiers: Verifiers::new(sessions, idle),
@@ -320,22 +292,6 @@ fn fail_with(job: &mut Job, error: ApiError, stats: &Stats) {
     tracing::warn!("an answer failed: {error}");
     stats.failed();
     job.end(Event::Failed(error));
-}
-
-/// Name of the target of an adapter.
-pub(crate) fn target_of(adapter: &str) -> &str {
-    adapter
-        .split_once('/')
-        .map_or(adapter, |(target, _)| target)
-}
-
-/// Bounds of an n-gram cache.
-pub(crate) fn cache_config(options: &Options) -> CacheConfig {
-    CacheConfig {
-        eviction: ngram_cache::Eviction::Lru,
-        max_entries: None,
-        max_bytes: Some(options.ngram_bytes),
-    }
 }
 
 /// Seconds of decoding one token alone: the minimum of a few tries, the first of which warms up.

@@ -1,90 +1,73 @@
-//! Rounds for remote targets. Threads send the requests and wait for the replies, so that the
-//! decode thread never waits for the network.
+//! Rounds whose target is on another server.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use ngram_cache::NgramCache;
+use spec_decode::{LanguageModel, SpecError, StreamName};
 
-use anyhow::Result;
-
-use super::sequence::Sequence;
-use super::{Command, Decoder, Ended, Failures, shared};
+use super::remote_queue::{RemoteBatch, Reply};
+use super::sequence::{Sequence, Stage};
+use super::target_model::TargetModel;
+use super::{Decoder, Ended, Failures, shared};
 use crate::error::ApiError;
-use crate::models::Models;
-use crate::remote::wire::{Answers, Refusal, Round};
+use crate::remote::wire::{Refusal, Round, RoundVerdict};
 use crate::stats::Step;
 
-/// Maximum number of requests under way at a time. Sequences with the same target in a step share
-/// one request.
-const MAX_REQUESTS: usize = 8;
-
-/// Rounds for one target, with the ticket of each one's sequence.
-pub(crate) struct RemoteBatch {
-    target: usize,
-    tickets: Vec<u64>,
-    rounds: Vec<Round>,
-    /// True if the rounds are sent a second time, with their whole texts.
-    again: bool,
-}
-
-/// The reply to a [`RemoteBatch`].
-pub(crate) struct Reply {
-    batch: RemoteBatch,
-    answers: Result<Answers>,
-}
-
-/// The queue of rounds for remote targets.
-pub(super) struct RemoteQueue {
-    sender: Sender<RemoteBatch>,
-    next: u64,
-}
-
-impl RemoteQueue {
-    /// Starts the threads that send rounds to remote targets, if there are any; they end when this
-    /// is dropped.
-    pub(super) fn start(
-        models: &Arc<Models>,
-        replies: &Sender<Command>,
-        parallel: usize,
-    ) -> Result<Self> {
-        let (sender, batches) = channel();
-        let far = models.targets.iter().any(|t| t.remote().is_some());
-        let batches = Arc::new(Mutex::new(batches));
-        for _ in 0..if far { parallel.min(MAX_REQUESTS) } else { 0 } {
-            let (models, batches) = (Arc::clone(models), Arc::clone(&batches));
-            let replies = replies.clone();
-            let builder = std::thread::Builder::new().name("remote".to_owned());
-            builder.spawn(move || run(&models, &batches, &replies))?;
+impl Sequence {
+    /// The message for a remote target in this round; `None` if there is nothing to verify. At most
+    /// `top` tokens of its distribution come back for each token.
+    pub(crate) fn remote_round(
+        &mut self,
+        shared: Option<&NgramCache>,
+        top: usize,
+    ) -> Option<Result<Round, SpecError>> {
+        let Stage::Drafted(round) = &self.stage else {
+            return None;
+        };
+        let cache = self.own_cache.as_deref().or(shared);
+        let session = &mut self.slot.session;
+        let draft = match session.sparse_draft(round, cache) {
+            Ok(draft) => draft,
+            Err(error) => return Some(Err(error)),
+        };
+        // The random numbers of verification are named by the request and the round.
+        let coins = StreamName {
+            sample: self.job.request.sample,
+            ..StreamName::new(self.job.request.seed, self.totals.rounds as u64)
+        };
+        let top = if self.recorder.is_some() { top } else { 0 };
+        let (last, config) = (*round.input().first()?, session.config());
+        match session.target() {
+            TargetModel::Local(_) => None,
+            TargetModel::Remote(target) => Some(Ok(target.round(last, draft, config, coins, top))),
         }
-        Ok(Self { sender, next: 0 })
     }
 
-    fn ticket(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
-
-fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, replies: &Sender<Command>) {
-    loop {
-        let next = batches
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .recv();
-        let Ok(mut batch) = next else {
-            return;
-        };
-        let rounds = std::mem::take(&mut batch.rounds);
-        let Some(remote) = models.targets[batch.target].remote() else {
-            return;
-        };
-        let answers;
-        (batch.rounds, answers) = remote.verify(rounds);
-        if replies
-            .send(Command::RemoteReply(Reply { batch, answers }))
-            .is_err()
-        {
-            return;
+    /// The same round with the whole text, for a server that does not hold it any more.
+    pub(crate) fn with_whole_text(&mut self, round: Round) -> Round {
+        match self.slot.session.target_mut() {
+            TargetModel::Local(_) => round,
+            TargetModel::Remote(target) => target.with_whole_text(round),
         }
+    }
+
+    /// Applies the verdict of a remote target. Returns the logits that came with it.
+    pub(crate) fn apply_verdict(&mut self, reply: &RoundVerdict) -> Result<Vec<f32>, SpecError> {
+        let Stage::Drafted(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
+            return Ok(Vec::new());
+        };
+        let session = &mut self.slot.session;
+        let vocab = session.target().vocab_size();
+        let emitted = reply.accepted as usize + 1;
+        let logits = reply.rows.logits(vocab, emitted).unwrap_or_default();
+        if logits.is_empty() {
+            // Without the target's distributions nothing can be learnt from an answer.
+            self.recorder = None;
+        }
+        if let TargetModel::Remote(target) = session.target_mut() {
+            target.read(round.input());
+        }
+        let verdict = reply.verdict(round.proposed());
+        self.stage = Stage::Verified(session.settle_round(round, verdict)?);
+        Ok(logits)
     }
 }
 
@@ -138,8 +121,7 @@ impl Decoder {
     fn send(&self, batch: RemoteBatch, step: &mut Step) {
         if !batch.rounds.is_empty() {
             step.forwards += 1;
-            // The threads live as long as the decode thread, so the send does not fail.
-            let _ = self.remote_queue.sender.send(batch);
+            self.remote_queue.send(batch);
         }
     }
 

@@ -6,7 +6,6 @@ use adaptive_draft::{Answer, Way};
 use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
-use online::Learner;
 use spec_decode::{
     Acceptance, ConstantLength, CopySource, DraftedRound, DraftingRound, Finish, JudgedRound,
     Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
@@ -14,14 +13,14 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-use super::Prefilling;
 use super::controlled::{Controlled, timed};
 use super::lengths::{Drafts, LengthPolicy, Policy};
 use super::log_probs::log_probs;
 use super::target_model::TargetModel;
 use super::text::AnswerText;
-use crate::learn::Terms;
+use crate::learn::queue::Terms;
 use crate::models::Target;
+use crate::random::random_number;
 use crate::request::{Done, Event, Job, LogProbs, Piece, Request, Token, TokenOrigin};
 
 /// A pair of KV caches, used by one sequence at a time.
@@ -38,6 +37,14 @@ pub(crate) struct Slot {
 pub(crate) struct WeightsVersion {
     pub(crate) adapter: String,
     pub(crate) version: u64,
+}
+
+/// A request whose prompt is being read.
+pub(crate) struct Prefilling {
+    pub(crate) job: Job,
+    pub(crate) slot: Slot,
+    /// Number of prompt tokens that the KV cache holds already.
+    pub(crate) cached: usize,
 }
 
 /// Stage of a sequence within its round.
@@ -417,7 +424,7 @@ impl Sequence {
             && let TargetModel::Remote(target) = slot.session.target_mut()
         {
             // A reply that is still on its way must not meet the rounds of the next answer.
-            target.renew(crate::http::random_number());
+            target.renew(random_number());
         }
         slot.last_used = Instant::now();
         (slot, self.job)
@@ -453,15 +460,6 @@ impl Slot {
             weights: WeightsVersion::default(),
             last_used: Instant::now(),
         }
-    }
-}
-
-/// The data that the learner needs of an answer.
-pub(crate) fn terms_of(learner: &Learner) -> Terms {
-    Terms {
-        losses: learner.terms(),
-        ends: learner.ends(),
-        blocks: learner.blocks(),
     }
 }
 

@@ -11,11 +11,11 @@ use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
 use super::costs::VerifyCosts;
-use super::sequence::{Progress, Sequence, Stage, positions};
+use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
-use super::{Decoder, Ended, Failures, Prefilling, fail_with, shared};
+use super::{Decoder, Ended, Failures, fail_with, shared};
 use crate::error::ApiError;
-use crate::learn::LearnerQueue;
+use crate::learn::queue::LearnerQueue;
 use crate::request::Event;
 use crate::stats::Step;
 

@@ -13,10 +13,11 @@ use futures_core::Stream;
 use serde_json::{Value, json};
 use vocab_align::TargetId;
 
-use super::App;
+use super::app::App;
 use super::request::{Kind, Parsed};
 use crate::error::ApiError;
 use crate::models::{Models, Target};
+use crate::random::random_number;
 use crate::request::{Done, Event, LogProbs, Piece, Token};
 use crate::service::Events;
 
@@ -31,7 +32,7 @@ struct Envelope {
 
 impl Envelope {
     fn new(request: &Parsed) -> Self {
-        let number = super::random_number();
+        let number = random_number();
         let name = match request.kind {
             Kind::Chat => "chatcmpl",
             Kind::Text => "cmpl",

@@ -1,20 +1,20 @@
 //! HTTP interface of a [`Service`]: routes, access checks, connections.
 
 mod answer;
+mod app;
 mod fields;
 mod origins;
 mod remote;
 mod request;
 
 use std::future::Future;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -29,6 +29,9 @@ use tokio_io_timeout::TimeoutStream;
 
 use crate::error::ApiError;
 use crate::service::Service;
+use crate::stats::About;
+pub use app::Limits;
+use app::{App, read};
 use request::Kind;
 
 /// The page at `/`.
@@ -53,17 +56,6 @@ pub struct Http {
     pub about: About,
     /// Origins (`http://localhost:3000`) whose pages may read answers in a browser; `*` for all.
     pub origins: Vec<String>,
-}
-
-/// The program of a server and its machine, which tell measurements apart.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct About {
-    /// Version of the program.
-    pub version: String,
-    /// Commit it was built from, with a `+` where the sources differed from it.
-    pub commit: String,
-    /// Processor, memory and operating system, in a line without personal names.
-    pub machine: String,
 }
 
 impl Http {
@@ -127,39 +119,6 @@ pub fn watch_interrupts(on_interrupt: impl Fn() + Send + 'static) -> Result<()> 
         .name("interrupts".to_owned())
         .spawn(watch)?;
     Ok(())
-}
-
-/// Limits on what a client may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum bytes of a body.
-    pub body: usize,
-    /// Time for the head of a request, for its body, and for reading what is written to the client.
-    pub timeout: Duration,
-    /// Maximum number of connections at a time; further ones wait.
-    pub connections: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body: 1 << 20,
-            timeout: Duration::from_secs(30),
-            connections: 512,
-        }
-    }
-}
-
-/// State that handlers share.
-struct App {
-    service: Service,
-    limits: Limits,
-    about: About,
-    origins: Vec<String>,
-    /// Start of the server, in seconds since 1970.
-    started: u64,
-    /// Digest of the key, so that the time of a comparison does not depend on what is sent.
-    key: Option<[u8; 32]>,
 }
 
 /// Listens until `stop` resolves, then stops the service. `ready` is called with the address.
@@ -372,23 +331,6 @@ async fn answer(
     }
 }
 
-/// The body, if it is small enough and arrives in time.
-async fn read(headers: &HeaderMap, body: Body, limits: Limits) -> Result<Bytes, ApiError> {
-    let declared = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|n| n.to_str().ok());
-    let declared: Option<u64> = declared.and_then(|n| n.parse().ok());
-    if declared.is_some_and(|n| n > limits.body as u64) {
-        return Err(ApiError::TooLarge(limits.body));
-    }
-    let whole = axum::body::to_bytes(body, limits.body);
-    match tokio::time::timeout(limits.timeout, whole).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(ApiError::TooLarge(limits.body)),
-        Err(_) => Err(ApiError::Slow(limits.timeout.as_secs())),
-    }
-}
-
 async fn models(State(app): State<Arc<App>>) -> Response {
     let models = app.service.models().targets.iter();
     let data: Vec<_> = models
@@ -440,12 +382,6 @@ async fn health(State(app): State<Arc<App>>) -> Response {
         true => axum::Json(json!({"status": "ok"})).into_response(),
         false => ApiError::Stopping.into_response(),
     }
-}
-
-/// A random number that cannot be guessed.
-pub(crate) fn random_number() -> u64 {
-    // The standard library seeds its hashers with randomness of the system.
-    RandomState::new().build_hasher().finish()
 }
 
 async fn nothing(request: Request) -> Response {

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 
-use super::App;
+use super::app::{App, read};
 use crate::error::ApiError;
 use crate::models::Target;
 use crate::remote::wire::{FILES, ROUNDS, Rounds, TARGETS, TargetInfo, VERSION};
@@ -97,7 +97,7 @@ async fn rounds(
             "rounds are sent as application/octet-stream".into(),
         ));
     }
-    let body = super::read(&headers, body, app.limits).await?;
+    let body = read(&headers, body, app.limits).await?;
     let wrong = |e: &dyn std::fmt::Display| ApiError::Malformed(e.to_string());
     let rounds: Rounds = postcard::from_bytes(&body).map_err(|e| wrong(&e))?;
     if rounds.version != VERSION {

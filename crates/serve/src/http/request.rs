@@ -7,6 +7,7 @@ use spec_decode::{Sampling, SamplingOptions};
 use super::fields::{Fields, is_nothing};
 use crate::error::ApiError;
 use crate::models::Encoded;
+use crate::random::random_number;
 use crate::request::Request;
 use crate::service::Service;
 
@@ -459,7 +460,7 @@ fn finish(
         return Err(fields.error("user", format!("at most {MAX_STOP_BYTES} bytes")));
     }
     let seed = fields.whole("seed")?;
-    let seed = seed.map_or_else(super::random_number, i64::cast_unsigned);
+    let seed = seed.map_or_else(random_number, i64::cast_unsigned);
     let ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
     // Our own field: `false` decodes without the drafter.
     let drafting = fields.flag("drafter")?.unwrap_or(true);

@@ -65,7 +65,7 @@ impl Heads {
     /// Writes the heads that were used since the start.
     pub(super) fn save(&self, to: &Generation<'_>) -> Result<()> {
         let mut all = self.by_name.iter();
-        all.try_for_each(|(name, trainer)| to.head(name, trainer))
+        Ok(all.try_for_each(|(name, trainer)| to.head(name, trainer))?)
     }
 
     fn config() -> HeadConfig {
@@ -78,7 +78,7 @@ impl Heads {
     fn saved(&self, name: &str) -> Result<Option<HeadTrainer>> {
         let saved = self.state.as_deref().map(SavedState::open).transpose()?;
         match saved.flatten() {
-            Some(saved) => saved.head(name, self.features, Self::config(), SEED),
+            Some(saved) => Ok(saved.head(name, self.features, Self::config(), SEED)?),
             None => Ok(None),
         }
     }

@@ -96,6 +96,6 @@ impl Learners {
     /// Writes all learners.
     pub(super) fn save(&mut self, to: &Generation<'_>) -> Result<()> {
         let mut all = self.by_name.values_mut();
-        all.try_for_each(|learner| to.weights(learner))
+        Ok(all.try_for_each(|learner| to.weights(learner))?)
     }
 }

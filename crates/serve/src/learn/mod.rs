@@ -3,6 +3,7 @@
 
 mod heads;
 mod learners;
+pub(crate) mod queue;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,13 +18,14 @@ use distill_loss::Example;
 use models::Packed;
 use online::{ArmState, LearntPart, LearntWeights, SavedState, StateFolder, Wanted};
 
-use crate::decode::{Command, cache_config, target_of, terms_of};
-use crate::models::Models;
+use crate::decode::command::Command;
+use crate::models::{Models, target_of};
 use crate::options::{LearnOptions, LearnScope, LookupScope, Options};
 use crate::stats::Stats;
 
 use heads::Heads;
 use learners::Learners;
+use queue::{AnswerExamples, LearnerMessage, LearnerQueue, Terms};
 pub use recorded::{KnownRow, RecordedAnswer, RecordedLearner};
 
 /// Maximum number of examples that wait for the learner; more are dropped.
@@ -32,75 +34,6 @@ const WAITING: usize = 64;
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Root seed of learning: of initial adapters, and of replay.
 const SEED: u64 = 0;
-
-/// The data that the learner needs of an answer.
-#[derive(Clone, Copy)]
-pub(crate) struct Terms {
-    /// Terms of the loss.
-    pub(crate) losses: distill_loss::Terms,
-    /// True if special tokens are learnt.
-    pub(crate) ends: bool,
-    /// Number of last blocks that learn, from the states that entered them; 0 if all blocks learn.
-    pub(crate) blocks: usize,
-}
-
-/// The examples of a finished answer.
-struct AnswerExamples {
-    adapter: String,
-    /// For the drafter.
-    example: Example,
-    /// For the acceptance head, if there is one.
-    head_examples: Vec<adaptive_draft::Example>,
-}
-
-/// A message to the learner's thread.
-enum LearnerMessage {
-    Answer(Box<AnswerExamples>),
-    Save,
-    Stop,
-}
-
-/// The decode thread's end of the learner's queue.
-#[derive(Clone)]
-pub(crate) struct LearnerQueue {
-    messages: SyncSender<LearnerMessage>,
-    terms: Terms,
-    /// Bytes of the examples that wait. `limit`: their maximum.
-    held: Arc<AtomicUsize>,
-    limit: usize,
-}
-
-impl LearnerQueue {
-    pub(crate) fn terms(&self) -> Terms {
-        self.terms
-    }
-
-    /// Queues the examples of an answer, unless too many wait: decoding never waits for learning.
-    pub(crate) fn offer(
-        &self,
-        adapter: &str,
-        example: Example,
-        head_examples: Vec<adaptive_draft::Example>,
-        stats: &Stats,
-    ) {
-        let bytes = example.bytes();
-        let fits = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.limit;
-        let answer = AnswerExamples {
-            adapter: adapter.to_owned(),
-            example,
-            head_examples,
-        };
-        let taken = fits
-            && self
-                .messages
-                .try_send(LearnerMessage::Answer(Box::new(answer)))
-                .is_ok();
-        if !taken {
-            self.held.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        stats.example(taken);
-    }
-}
 
 /// The thread that learns and saves.
 pub(crate) struct LearnerThread {
@@ -157,7 +90,7 @@ impl LearnerThread {
         let root = options.state.clone();
         let mut learners = Learners::new(learn, budget, Arc::clone(&models), root);
         let first = models.targets.first().map_or("", |target| &target.name);
-        let terms = terms_of(learners.of(first)?);
+        let terms = Terms::of(learners.of(first)?);
         let (sender, messages) = sync_channel(WAITING);
         let held = Arc::new(AtomicUsize::new(0));
         let queue = LearnerQueue {
@@ -394,7 +327,7 @@ pub(crate) fn open_state(
         drafter: &models.drafter.path,
         part,
         pairs: &models.pairs(),
-        caches: cache_config(options),
+        caches: options.cache_config(),
         text_bytes: options.lookup_bytes,
         texts: match options.lookup {
             Some(LookupScope::User) => |user| user.is_some(),
@@ -402,7 +335,7 @@ pub(crate) fn open_state(
             Some(LookupScope::Own) | None => |_| false,
         },
     };
-    StateFolder::open(root, &wanted).map(Some)
+    Ok(Some(StateFolder::open(root, &wanted)?))
 }
 
 /// The heads of a drafter as they were saved.

@@ -15,8 +15,8 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::heads::Heads;
 use super::learners::Learners;
-use super::{Terms, heads_of, open_state};
-use crate::decode::{cache_config, terms_of};
+use super::queue::Terms;
+use super::{heads_of, open_state};
 use crate::models::{Encoded, Models};
 use crate::options::Options;
 use crate::stats::Stats;
@@ -167,7 +167,7 @@ impl RecordedLearner {
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
         let heads = heads_of(&models, &options);
         let target = &models.targets[0];
-        let terms = terms_of(learners.of(&target.name)?);
+        let terms = Terms::of(learners.of(&target.name)?);
         let mut drafter = models.drafter.engine(options.drafter_engine())?;
         if terms.blocks > 0 {
             drafter
@@ -184,7 +184,7 @@ impl RecordedLearner {
         let session = Session::new(drafter, replay, target.pair.clone(), config)
             .with_context(|| format!("target `{}`", target.name))?;
         let cache = known.caches.remove(&target.pair.target.fingerprint());
-        let cache = cache.unwrap_or_else(|| NgramCache::new(cache_config(&options)));
+        let cache = cache.unwrap_or_else(|| NgramCache::new(options.cache_config()));
         let mut learner = Self {
             stats: Stats::new(&known),
             models,

@@ -13,6 +13,8 @@ use spec_decode::{RoundOutcome, Totals};
 
 use crate::remote::Traffic;
 
+pub use prometheus::About;
+
 /// Factor by which earlier steps fade, per step, in the estimate of the speedup.
 const MEMORY: f64 = 0.998;
 /// Weight of a new measurement of a plain step.

@@ -4,11 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
 use adaptive_draft::{Standing, Way};
-
 use online::AnswerSums;
 
 use super::Stats;
-use crate::http::About;
+
+/// The program of a server and its machine, which tell measurements apart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// Version of the program.
+    pub version: String,
+    /// Commit it was built from, with a `+` where the sources differed from it.
+    pub commit: String,
+    /// Processor, memory and operating system, in a line without personal names.
+    pub machine: String,
+}
 
 impl Stats {
     /// The text format of Prometheus.

@@ -189,7 +189,9 @@ impl ExportArgs {
             learnt: found.name.clone(),
             head,
         };
-        in_place(&self.out, |folder| found.saved.hand_over(folder, &names))?;
+        in_place(&self.out, |folder| {
+            Ok(found.saved.hand_over(folder, &names)?)
+        })?;
         let (part, out) = (found.saved.part(), self.out.display());
         print(&format!(
             "{out}: what {} knows for {}: {part}\n\

@@ -1,0 +1,448 @@
+//! Errors of jobs, arms, learners and states.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use adaptive_draft::HeadError;
+use distill_loss::MissingStates;
+use experiment::{NothingToLearn, PolicyFault};
+use lm::{LmError, ModelError};
+use models::ModelsError;
+use ngram_cache::CacheError;
+use results::ResultsError;
+use spec_decode::{CorpusError, LawError, SamplingError, SpecError};
+use streams::StreamError;
+use trace::TraceError;
+
+use crate::state::{FORMAT, LearntPart};
+
+pub(crate) type Result<T, E = OnlineError> = std::result::Result<T, E>;
+
+/// Reason for which a job cannot run, an arm cannot answer or learn, or a state cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OnlineError {
+    /// A model folder cannot be opened, or its engine cannot be built or used.
+    #[error(transparent)]
+    Models(#[from] ModelsError),
+    /// Weights or an adapter cannot be read, written or trained.
+    #[error(transparent)]
+    Lm(#[from] LmError),
+    /// An engine failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// An answer failed.
+    #[error(transparent)]
+    Decode(#[from] SpecError),
+    /// The prompts of a stream cannot be read.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// Rows, a manifest or an input file cannot be read or written.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// A recording cannot be read, or does not suit the job.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// An n-gram cache cannot be read or written.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// An acceptance head cannot be read, written or trained.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// A draft policy cannot be constructed.
+    #[error(transparent)]
+    Policy(#[from] PolicyFault),
+    /// A sampling option is outside its range.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// A learner has no loss.
+    #[error(transparent)]
+    Terms(#[from] NothingToLearn),
+    /// An example lacks the states that the last blocks learn from.
+    #[error(transparent)]
+    States(#[from] MissingStates),
+    /// The system refused an operation.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+    /// A value cannot be written as JSON.
+    #[error(transparent)]
+    Encode(#[from] serde_json::Error),
+    /// A file or folder cannot be read or written.
+    #[error("{}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A file is not JSON, or lacks a value.
+    #[error("{}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error.
+        source: serde_json::Error,
+    },
+    /// The n-grams of a file do not have the bytes of their target tokens.
+    #[error("{}", path.display())]
+    Ngrams {
+        /// The file.
+        path: PathBuf,
+        /// Description of the first such n-gram.
+        source: Box<CacheError>,
+    },
+    /// Texts to copy from cannot be read.
+    #[error("hint: raise --lookup-mb (decode.lookup_mb of a run)")]
+    Texts {
+        /// The cause.
+        source: CorpusError,
+    },
+    /// An adapter of a state does not suit the drafter.
+    #[error("{}: `{name}`", folder.display())]
+    Adapter {
+        /// Folder of the adapters.
+        folder: PathBuf,
+        /// Name of the adapter.
+        name: String,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// The initial weights of a drafter lack a tensor that has learnt.
+    #[error("the drafter as it began")]
+    Base {
+        /// Description of the tensor.
+        source: LmError,
+    },
+    /// A draft cannot be read again to train an acceptance head.
+    #[error("a draft read again")]
+    Reread {
+        /// The impossible distribution.
+        source: LawError,
+    },
+    /// The value of a key of the configuration cannot be used.
+    #[error("{key}")]
+    Key {
+        /// The key.
+        key: &'static str,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// A target cannot be loaded.
+    #[error("target `{name}`")]
+    Target {
+        /// Name of the target.
+        name: String,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// The state that a job starts from cannot be used.
+    #[error("the state it starts from")]
+    Start {
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// The state that an arm starts from cannot be used.
+    #[error("state of arm `{arm}`")]
+    Arm {
+        /// Name of the arm.
+        arm: String,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// A segment failed.
+    #[error("segment {index} (`{task}`)")]
+    Segment {
+        /// Index of the segment, from 0.
+        index: usize,
+        /// Its task.
+        task: String,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// A prompt cannot be encoded.
+    #[error("prompt `{id}`")]
+    Prompt {
+        /// Id of the prompt.
+        id: String,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// An arm cannot answer a prompt, or learn from its answer.
+    #[error("prompt `{id}`, arm `{arm}`")]
+    Answer {
+        /// Id of the prompt.
+        id: String,
+        /// Name of the arm.
+        arm: String,
+        /// The cause.
+        source: Box<Self>,
+    },
+    /// A job has no arms.
+    #[error("the job has no arms")]
+    NoArms,
+    /// A job that is to be probed has no segments.
+    #[error("the job streams nothing")]
+    NoSegments,
+    /// A job that is to be probed has no arm with a drafter.
+    #[error("no arm of the job drafts")]
+    NoDrafter,
+    /// A job that is to be probed names a target that its models lack; the value is the name.
+    #[error("models.targets: there is no `{0}`")]
+    NoModel(String),
+    /// A segment names a target that the job has not loaded; the value is the name.
+    #[error("there is no target `{0}`")]
+    NoTarget(String),
+    /// A job streams no task with a recorded target.
+    #[error("models.targets: the job streams nothing of a recorded target")]
+    Unstreamed,
+    /// Prompts of a job are left at its end.
+    #[error("{done} of {of} prompts were answered")]
+    Unanswered {
+        /// Number of prompts answered.
+        done: usize,
+        /// Number of all prompts.
+        of: usize,
+    },
+    /// A checkpoint has the settings of another job.
+    #[error("its checkpoint is that of a job with other settings")]
+    OtherJob,
+    /// A checkpoint was written by another build.
+    #[error("its checkpoint was written by another program")]
+    OtherProgram,
+    /// An acceptance head was trained for another drafter.
+    #[error("head.path: the head reads {head} features, the drafter has {drafter}")]
+    Features {
+        /// Number of features that the head reads.
+        head: usize,
+        /// Number of features that the drafter has.
+        drafter: usize,
+    },
+    /// A state without acceptance heads is continued by an arm that trains one.
+    #[error("no acceptance head was saved")]
+    NoHeads,
+    /// A state lacks an acceptance head; the value is its name.
+    #[error("no acceptance head of `{0}`")]
+    NoHead(String),
+    /// Examples wait while the adapter is to change.
+    #[error("examples of one adapter are left while another one is turned to")]
+    Unlearnt,
+    /// The learner is used during an asynchronous update.
+    #[error("an update is under way")]
+    UnderWay,
+    /// An asynchronous update panicked.
+    #[error("the update panicked")]
+    Panicked,
+    /// The learner is used after an update that panicked.
+    #[error("an earlier update panicked")]
+    Lost,
+    /// The loss of an update is not finite; the value is the loss.
+    #[error("the distillation loss is {0}; lower learn.lr")]
+    Diverged(f64),
+    /// A learnt weight is not finite.
+    #[error(
+        "tensor `{tensor}` holds {value} at {at}, which is no number\nhint: a lower rate of learning keeps numbers in bounds"
+    )]
+    NotFinite {
+        /// Name of the tensor.
+        tensor: String,
+        /// The value.
+        value: f32,
+        /// Its index.
+        at: usize,
+    },
+    /// The file `current` names no generation; the value is its path.
+    #[error(
+        "{}: names no generation of a state\nhint: write the name of the newest generation-N beside it there, or remove the folder to begin anew",
+        .0.display()
+    )]
+    NoGeneration(PathBuf),
+    /// Another process has locked a state; the value is its folder.
+    #[error(
+        "{}: another process uses this state\nhint: end it, or give each its own --state",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// A new generation of a state is too large.
+    #[error(
+        "the state has {bytes} bytes, more than {limit}\nhint: raise --state-mb, or lower --ngram-mb, --lookup-mb or --adapter-rank"
+    )]
+    TooLarge {
+        /// Size of the generation in bytes.
+        bytes: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// A state has another layout.
+    #[error(
+        "{}: of another version of this program: format {format}, not {FORMAT}\nhint: begin a new state in another folder",
+        path.display()
+    )]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// Version of its layout.
+        format: u32,
+    },
+    /// A folder holds no state; the value is its path.
+    #[error(
+        "{}: holds no state of this version of the program (format {FORMAT})\nhint: run the stage that wrote it again",
+        .0.display()
+    )]
+    NoState(PathBuf),
+    /// A state is that of another drafter.
+    #[error(
+        "{}: learnt by another drafter than {}, which was {}\nhint: name that one with --drafter, or begin another state",
+        state.display(),
+        drafter.display(),
+        learnt.display()
+    )]
+    OtherDrafter {
+        /// Folder of the state.
+        state: PathBuf,
+        /// Folder of the present drafter.
+        drafter: PathBuf,
+        /// Folder of the drafter that learnt.
+        learnt: PathBuf,
+    },
+    /// In a state another part of the drafter learnt.
+    #[error(
+        "{}: {learnt} learnt, not {wanted}\nhint: go on with --adapter-rank {} --learn-blocks {} (in a run: learn.lora.rank, learn.blocks), or begin another state",
+        state.display(),
+        learnt.rank,
+        learnt.blocks
+    )]
+    OtherPart {
+        /// Folder of the state.
+        state: PathBuf,
+        /// The part that learnt.
+        learnt: LearntPart,
+        /// The part that is to learn.
+        wanted: LearntPart,
+    },
+    /// A saved acceptance head is that of another drafter; the value is its file.
+    #[error("{}: belongs to another drafter", .0.display())]
+    OtherHead(PathBuf),
+    /// A state holds n-grams that the targets of a job do not use.
+    #[error(
+        "{}: n-grams between other vocabularies than those of this job, whose file would be {}",
+        path.display(),
+        known.join(" or ")
+    )]
+    OtherVocabularies {
+        /// The file.
+        path: PathBuf,
+        /// Names of the files of the job's vocabularies.
+        known: Vec<String>,
+    },
+    /// A state lacks weights of a name.
+    #[error("{}: no weights for `{name}`", folder.display())]
+    NoWeights {
+        /// Folder of the weights.
+        folder: PathBuf,
+        /// The name.
+        name: String,
+    },
+    /// A file holds the weights of other blocks than those that learn.
+    #[error(
+        "{}: holds {}, and {} are to learn\nhint: learn.blocks = {found} goes on with it",
+        path.display(),
+        last_blocks(*found),
+        last_blocks(*wanted)
+    )]
+    OtherBlocks {
+        /// The file.
+        path: PathBuf,
+        /// Number of last blocks in the file; 0 for all weights.
+        found: usize,
+        /// Number of last blocks that learn; 0 for all weights.
+        wanted: usize,
+    },
+    /// The file of an optimiser lacks the number of its steps; the value is the file.
+    #[error("{}: tensor `steps` is missing", .0.display())]
+    NoSteps(PathBuf),
+    /// A fault of this program, which no input leads to; the value is its description.
+    #[error("{0}")]
+    Internal(&'static str),
+}
+
+impl OnlineError {
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+
+    pub(crate) fn json(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Json { path, source }
+    }
+
+    pub(crate) fn key<E: Into<Self>>(key: &'static str) -> impl FnOnce(E) -> Self {
+        move |error| Self::Key {
+            key,
+            source: Box::new(error.into()),
+        }
+    }
+
+    /// The error and its causes, the outermost first.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
+        std::iter::successors(Some(self as &(dyn Error + 'static)), |&cause| {
+            cause.source()
+        })
+    }
+
+    /// The messages of the error and its causes in one line.
+    pub(crate) fn in_full(&self) -> String {
+        let messages: Vec<String> = self.chain().map(|cause| cause.to_string()).collect();
+        messages.join(": ")
+    }
+}
+
+/// The last blocks of a drafter, all weights if there are 0 of them.
+fn last_blocks(blocks: usize) -> LearntPart {
+    LearntPart { rank: 0, blocks }
+}
+
+/// The error that an [`OnlineError`] or a [`ModelsError`] passes on unchanged; any other cause
+/// itself. A chain of causes leaves such errors out, as they have the same text.
+pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    let boxed = cause.downcast_ref::<Box<OnlineError>>();
+    match boxed.map(Box::as_ref).or_else(|| cause.downcast_ref()) {
+        Some(OnlineError::Models(error)) => models::passed_on(error),
+        Some(OnlineError::Lm(error)) => error,
+        Some(OnlineError::Model(error)) => error,
+        Some(OnlineError::Decode(error)) => error,
+        Some(OnlineError::Stream(error)) => error,
+        Some(OnlineError::Results(error)) => error,
+        Some(OnlineError::Trace(error)) => error,
+        Some(OnlineError::Cache(error)) => error,
+        Some(OnlineError::Head(error)) => error,
+        Some(OnlineError::Policy(error)) => error,
+        Some(OnlineError::Sampling(error)) => error,
+        Some(OnlineError::Terms(error)) => error,
+        Some(OnlineError::States(error)) => error,
+        Some(OnlineError::System(error)) => error,
+        Some(OnlineError::Encode(error)) => error,
+        Some(_) => cause,
+        None => models::passed_on(cause),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_passed_on_is_found_in_a_chain() {
+        let error = OnlineError::key::<LmError>("learn.blocks")(LmError::OtherModel);
+        let inner = LmError::OtherModel.to_string();
+        assert_eq!(error.in_full(), format!("learn.blocks: {inner}"));
+        let found: Vec<bool> = error
+            .chain()
+            .map(|cause| passed_on(cause).is::<LmError>())
+            .collect();
+        assert_eq!(found, [false, true]);
+        let error = OnlineError::from(ModelsError::from(LmError::OtherModel));
+        assert!(passed_on(&error).is::<LmError>());
+        assert_eq!(error.in_full(), inner);
+    }
+}

@@ -1,0 +1,89 @@
+//! The threads that send rounds to remote targets and wait for the replies, so that the decode thread
+//! never waits for the network.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+
+use crate::models::Models;
+use crate::remote::wire::{Answers, Round};
+
+/// Maximum number of requests under way at a time. Sequences with the same target in a step share
+/// one request.
+const MAX_REQUESTS: usize = 8;
+
+/// Rounds for one target, with the ticket of each one's sequence.
+pub(crate) struct RemoteBatch {
+    pub(super) target: usize,
+    pub(super) tickets: Vec<u64>,
+    pub(super) rounds: Vec<Round>,
+    /// True if the rounds are sent a second time, with their whole texts.
+    pub(super) again: bool,
+}
+
+/// The reply to a [`RemoteBatch`].
+pub(crate) struct Reply {
+    pub(super) batch: RemoteBatch,
+    pub(super) answers: Result<Answers>,
+}
+
+/// The queue of rounds for remote targets.
+pub(super) struct RemoteQueue {
+    sender: Sender<RemoteBatch>,
+    next: u64,
+}
+
+impl RemoteQueue {
+    /// Starts the threads that send rounds to remote targets, if there are any; they end when this
+    /// is dropped. `reply` takes the replies, and returns false once nobody reads them.
+    pub(super) fn start(
+        models: &Arc<Models>,
+        parallel: usize,
+        reply: impl Fn(Reply) -> bool + Clone + Send + 'static,
+    ) -> Result<Self> {
+        let (sender, batches) = channel();
+        let far = models.targets.iter().any(|t| t.remote().is_some());
+        let batches = Arc::new(Mutex::new(batches));
+        for _ in 0..if far { parallel.min(MAX_REQUESTS) } else { 0 } {
+            let (models, batches) = (Arc::clone(models), Arc::clone(&batches));
+            let reply = reply.clone();
+            let builder = std::thread::Builder::new().name("remote".to_owned());
+            builder.spawn(move || run(&models, &batches, reply))?;
+        }
+        Ok(Self { sender, next: 0 })
+    }
+
+    /// Sends rounds on their way.
+    pub(super) fn send(&self, batch: RemoteBatch) {
+        // The threads live as long as the decode thread, so the send does not fail.
+        let _ = self.sender.send(batch);
+    }
+
+    /// A name for a round, given to no other.
+    pub(super) fn ticket(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, reply: impl Fn(Reply) -> bool) {
+    loop {
+        let next = batches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
+        let Ok(mut batch) = next else {
+            return;
+        };
+        let rounds = std::mem::take(&mut batch.rounds);
+        let Some(remote) = models.targets[batch.target].remote() else {
+            return;
+        };
+        let answers;
+        (batch.rounds, answers) = remote.verify(rounds);
+        if !reply(Reply { batch, answers }) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The way of examples from the decode thread to the learner's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+
+use distill_loss::Example;
+use online::Learner;
+
+use crate::stats::Stats;
+
+/// The data that the learner needs of an answer.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    /// Terms of the loss.
+    pub(crate) losses: distill_loss::Terms,
+    /// True if special tokens are learnt.
+    pub(crate) ends: bool,
+    /// Number of last blocks that learn, from the states that entered them; 0 if all blocks learn.
+    pub(crate) blocks: usize,
+}
+
+impl Terms {
+    /// What this learner needs.
+    pub(crate) fn of(learner: &Learner) -> Self {
+        Self {
+            losses: learner.terms(),
+            ends: learner.ends(),
+            blocks: learner.blocks(),
+        }
+    }
+}
+
+/// The examples of a finished answer.
+pub(super) struct AnswerExamples {
+    pub(super) adapter: String,
+    /// For the drafter.
+    pub(super) example: Example,
+    /// For the acceptance head, if there is one.
+    pub(super) head_examples: Vec<adaptive_draft::Example>,
+}
+
+/// A message to the learner's thread.
+pub(super) enum LearnerMessage {
+    Answer(Box<AnswerExamples>),
+    Save,
+    Stop,
+}
+
+/// The decode thread's end of the learner's queue.
+#[derive(Clone)]
+pub(crate) struct LearnerQueue {
+    pub(super) messages: SyncSender<LearnerMessage>,
+    pub(super) terms: Terms,
+    /// Bytes of the examples that wait. `limit`: their maximum.
+    pub(super) held: Arc<AtomicUsize>,
+    pub(super) limit: usize,
+}
+
+impl LearnerQueue {
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// Queues the examples of an answer, unless too many wait: decoding never waits for learning.
+    pub(crate) fn offer(
+        &self,
+        adapter: &str,
+        example: Example,
+        head_examples: Vec<adaptive_draft::Example>,
+        stats: &Stats,
+    ) {
+        let bytes = example.bytes();
+        let fits = self.held.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.limit;
+        let answer = AnswerExamples {
+            adapter: adapter.to_owned(),
+            example,
+            head_examples,
+        };
+        let taken = fits
+            && self
+                .messages
+                .try_send(LearnerMessage::Answer(Box::new(answer)))
+                .is_ok();
+        if !taken {
+            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        stats.example(taken);
+    }
+}
