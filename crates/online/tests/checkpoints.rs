@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use experiment::JobConfig;
+use online::SavedState;
 use results::{CellReader, RoundRow};
 use support::{Lab, models_table, watched};
 
@@ -179,4 +181,57 @@ fn without_checkpoints_nothing_is_kept() {
     let out = lab.path("out");
     assert_eq!(run(&plan.jobs[0].config, &out, 7), 7);
     assert!(!out.join("checkpoint.json").exists());
+}
+
+#[test]
+fn measured_costs_are_kept() {
+    let lab = Lab::new();
+    let text = format!(
+        r#"
+name = "costs"
+{models}
+[grid]
+seed = [3]
+[stage.stream]
+exclusive = true
+checkpoint = 2
+on_stream = "all"
+prompts = {{ train = 6 }}
+[[segment]]
+target = "L"
+task = "mini-math"
+[decode]
+max_new_tokens = 24
+policy = "throughput"
+score = "confidence"
+costs = {{ measured = true }}
+[[arm]]
+preset = "SpD_DM"
+"#,
+        models = models_table(&[("L", "L-small")])
+    );
+    let plan = lab.load(&text).unwrap();
+    let out = lab.path("out");
+    let rounds = |done: usize| {
+        let states = SavedState::of_job(&out.join(format!("checkpoint/{done}"))).unwrap();
+        let costs = serde_json::to_value(&states[0].known().costs).unwrap();
+        costs["L"]["rest"][0].as_f64().unwrap()
+    };
+    assert_eq!(run(&plan.jobs[0].config, &out, 3), 3);
+    let two = rounds(2);
+    assert_eq!(run(&plan.jobs[0].config, &out, 3), 3);
+    // Had they begun anew, they would be those of the last two prompts alone.
+    let four = rounds(4);
+    let of = |prompts: Range<u32>| {
+        let journal = std::fs::read_to_string(out.join("rounds.jsonl")).unwrap();
+        let rows = journal
+            .lines()
+            .map(|row| serde_json::from_str(row).unwrap());
+        rows.filter(|row: &RoundRow| prompts.contains(&row.prompt_index))
+            .count() as f64
+    };
+    let (first, all) = (of(0..2), of(0..4));
+    assert!((two - first).abs() < 3.0, "{two}, {first}");
+    assert!((four - all).abs() < 6.0, "{four}, {all}");
+    assert!(all - first > 20.0, "{all}, {first}");
 }
