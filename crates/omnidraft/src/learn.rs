@@ -1,4 +1,4 @@
-//! What a session needs of a drafter that learns.
+//! Options of learning, and the learner that a session holds.
 
 use distill_loss::{DirectLoss, NgramLoss, Terms};
 use experiment::LearnConfig;

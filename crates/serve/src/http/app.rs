@@ -1,4 +1,4 @@
-//! What the handlers of requests share.
+//! State that the handlers of requests share.
 
 use std::time::Duration;
 

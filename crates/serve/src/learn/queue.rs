@@ -21,7 +21,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// What this learner needs.
+    /// The data that this learner needs.
     pub(crate) fn of(learner: &Learner) -> Self {
         Self {
             losses: learner.terms(),
