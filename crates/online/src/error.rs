@@ -14,7 +14,7 @@ use spec_decode::{CorpusError, LawError, SamplingError, SpecError};
 use streams::StreamError;
 use trace::TraceError;
 
-use crate::state::{FORMAT, LearntPart};
+use crate::state::part::{FORMAT, LearntPart};
 
 pub(crate) type Result<T, E = OnlineError> = std::result::Result<T, E>;
 

@@ -16,6 +16,7 @@
 
 mod folder;
 mod names;
+pub(crate) mod part;
 mod saved;
 pub(crate) mod weights;
 
@@ -33,14 +34,14 @@ use crate::error::{OnlineError, Result};
 
 pub use folder::{Generation, Names, StateFolder};
 pub use names::{cache_name, file_name};
+use part::FORMAT;
+pub use part::LearntPart;
 pub use saved::SavedState;
 
 const META: &str = "state.json";
 const HEADS: &str = "heads";
 const HEAD: &str = "head.safetensors";
 const LEARNT: &str = "learnt";
-/// Version of the layout.
-pub(crate) const FORMAT: u32 = 2;
 
 /// Knowledge of an arm, apart from weights and acceptance heads, which their trainers hold and
 /// write beside it.
@@ -180,27 +181,6 @@ impl AnswerSums {
         match self.history.as_slice() {
             [[first, _], .., [last, _]] => Some([*first, *last]),
             _ => None,
-        }
-    }
-}
-
-/// The trained part of a drafter. All weights of a state have the same one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LearntPart {
-    /// Rank of the adapters; 0 if weights are trained.
-    pub rank: usize,
-    /// Number of last blocks that learn; 0 for all.
-    pub blocks: usize,
-}
-
-impl std::fmt::Display for LearntPart {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.rank, self.blocks) {
-            (0, 0) => f.write_str("all weights"),
-            (0, 1) => f.write_str("the last block"),
-            (0, blocks) => write!(f, "the last {blocks} blocks"),
-            (rank, 0) => write!(f, "an adapter of rank {rank}"),
-            (rank, blocks) => write!(f, "an adapter of rank {rank} in the last {blocks} blocks"),
         }
     }
 }
