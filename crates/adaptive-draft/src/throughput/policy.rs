@@ -78,8 +78,9 @@ impl<'a> Throughput<'a> {
     /// A policy that follows `plan`, with scores by `head` if the plan's are those of a head. With
     /// `explore`, the first of every so many rounds drafts one token more than the plan would, so
     /// that the chain learns what comes after the tokens at which drafts end. One is enough: what
-    /// is learnt there moves the end. Whole drafts took a quarter of the time where positions are
-    /// dear.
+    /// is learnt there moves the end.
+    // The longest drafts took three tenths of the time where positions are dear: results/LOG.md,
+    // 2026-11-28.
     pub fn new(plan: Arc<Plan>, head: Option<&'a Head>, explore: Option<usize>) -> Self {
         Self {
             plan,
