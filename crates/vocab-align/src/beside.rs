@@ -1,6 +1,6 @@
 //! Files beside `tokenizer.json` that change its effect: `tokenizer_config.json`,
 //! `special_tokens_map.json`, `added_tokens.json`, and `config.json`, which names the kind of
-//! model. They are read as transformers 5 reads them.
+//! model. They, and the tokenizer among them, are read as transformers 5 reads them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::class::Class;
 use crate::error::AlignError;
-use crate::file::{AddedToken, PIECES, RawFile, parse_json, without_mark};
+use crate::file::{AddedToken, RawFile, parse_json, without_mark};
 use crate::named::{Entries, Named, Specials};
-use crate::pieces::Reading;
+use crate::pieces::{self, PIECES, Reading};
 use crate::roles::{RoleHints, SpecialRole};
 
 /// File that names special tokens and has other settings.
@@ -115,8 +115,19 @@ impl Beside {
         }
     }
 
+    /// Reads a `tokenizer.json` or `tokenizer.model` as transformers does beside these files.
+    pub(crate) fn tokenizer(&self, bytes: &[u8], name: &str) -> Result<RawFile, AlignError> {
+        let own = name.ends_with(PIECES);
+        let mut raw: RawFile = match own {
+            true => pieces::read(bytes, name, &self.pieces())?,
+            false => parse_json(bytes, name)?,
+        };
+        self.apply(&mut raw, own)?;
+        Ok(raw)
+    }
+
     /// Settings for reading a `tokenizer.model` beside these files.
-    pub(crate) fn pieces(&self) -> Reading {
+    fn pieces(&self) -> Reading {
         let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
         let opens = flag("add_bos_token").unwrap_or(self.class == Class::CodeLlama);
         let opening = self.specials.get("bos_token").filter(|_| opens);
@@ -153,7 +164,7 @@ impl Beside {
     ///
     /// # Errors
     /// A class that cannot be built from this file.
-    pub(crate) fn apply(&self, raw: &mut RawFile, pieces: bool) -> Result<(), AlignError> {
+    fn apply(&self, raw: &mut RawFile, pieces: bool) -> Result<(), AlignError> {
         let anew = self.rebuild(raw, pieces)? && !pieces;
         let mut tokens: BTreeMap<u32, AddedToken> = BTreeMap::new();
         tokens.extend(self.added.iter().map(|token| (token.id, token.clone())));

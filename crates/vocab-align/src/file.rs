@@ -1,16 +1,12 @@
-//! Reader of `tokenizer.json`, which is checked before anything is built from it.
+//! A `tokenizer.json`: as it is written, and the parts that alignment needs, which are checked
+//! before anything is built from them.
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::beside::Beside;
 use crate::error::AlignError;
-use crate::pieces;
 use crate::spelling::Spelling;
-
-/// SentencePiece's own file. It is read if there is no `tokenizer.json`.
-pub(crate) const PIECES: &str = "tokenizer.model";
 
 /// Largest id. Larger ones count as damage, because tables are as long as the largest id.
 const MAX_ID: u64 = 1 << 24;
@@ -159,18 +155,13 @@ pub(crate) fn parse_json<T: for<'de> Deserialize<'de>>(
 }
 
 impl TokenizerFile {
-    /// Parses and checks a file, together with the settings beside it.
-    pub(crate) fn parse(
-        json: &[u8],
+    /// Checks a file with the settings beside it applied; `splits_specials` is one of them.
+    pub(crate) fn new(
+        raw: RawFile,
         name: &str,
-        beside: &Beside,
+        splits_specials: bool,
         rows: Option<usize>,
     ) -> Result<Self, AlignError> {
-        let mut raw: RawFile = match name.ends_with(PIECES) {
-            true => pieces::read(json, name, &beside.pieces())?,
-            false => parse_json(json, name)?,
-        };
-        beside.apply(&mut raw, name.ends_with(PIECES))?;
         let check = Check { name };
         if mentions(&raw.normalizer, "ByteLevel") {
             return Err(check.unsupported("normalizer", "a ByteLevel normalizer"));
@@ -210,7 +201,7 @@ impl TokenizerFile {
             post_processor: raw.post_processor,
             model,
             rows,
-            splits_specials: beside.splits_specials(),
+            splits_specials,
         })
     }
 

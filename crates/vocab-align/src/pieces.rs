@@ -10,6 +10,9 @@ use crate::error::AlignError;
 use crate::file::{AddedToken, RawFile};
 use crate::prefix::{ENDS, SIGN};
 
+/// SentencePiece's own file. It is read if there is no `tokenizer.json`.
+pub(crate) const PIECES: &str = "tokenizer.model";
+
 /// Largest number of pieces; a file with more counts as damaged.
 const MOST_PIECES: usize = 1 << 22;
 

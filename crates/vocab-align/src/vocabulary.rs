@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use crate::beside::Beside;
 use crate::error::AlignError;
-use crate::file::{PIECES, TokenizerFile};
+use crate::file::TokenizerFile;
 use crate::ids::TokenId;
+use crate::pieces::PIECES;
 use crate::pipeline::{Pipeline, Segmentation, spells};
 use crate::prefix::Opening;
 use crate::roles::SpecialRole;
@@ -127,7 +128,8 @@ impl<I: TokenId> Vocabulary<I> {
         beside: &Beside,
         rows: Option<usize>,
     ) -> Result<Self, AlignError> {
-        let file = TokenizerFile::parse(json, name, beside, rows)?;
+        let raw = beside.tokenizer(json, name)?;
+        let file = TokenizerFile::new(raw, name, beside.splits_specials(), rows)?;
         let tables = Tables::new(&file, &beside.hints())?;
         let pipeline = Pipeline::new(&file)?;
         let mut added: Vec<Added> = file

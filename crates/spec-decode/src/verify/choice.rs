@@ -25,56 +25,21 @@
 //! that was still open; it is then q restricted to such tokens. Otherwise the next position is
 //! decided without the draft, by drawing from p, which is exact whatever is known about the draft.
 
-use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
+use super::Evidence;
+use super::chain::{Judged, Laws, Residual, Step, Undrafted, draw_among, row_of, share_among};
 use super::fork::Fork;
 use super::known::Known;
-use super::score::{ChoiceScore, ChoiceScores};
-use super::sparse::SparseOutcome;
-use super::{Evidence, Score};
+use super::score::ChoiceScore;
 use crate::Chance;
 use crate::buffer::Row;
 use crate::error::LawError;
 use crate::lexicon::Place;
-use crate::model::Rows;
 use crate::residual::check_empty_residual;
-use crate::sampling::{Sampling, sum};
-use crate::translate::{Proposal, is_looked_up};
-
-/// The target's distribution at every position of a round. Each is computed at its first use.
-pub(super) struct Laws<'a> {
-    rows: Rows<'a>,
-    sampling: Sampling,
-    laws: Vec<OnceCell<Row<f64>>>,
-}
-
-impl<'a> Laws<'a> {
-    /// The distributions of the target's rows, which are penalised if there is a repetition
-    /// penalty.
-    pub(super) fn new(rows: Rows<'a>, sampling: Sampling) -> Self {
-        let mut laws = Vec::new();
-        laws.resize_with(rows.positions(), OnceCell::new);
-        Self {
-            rows,
-            sampling,
-            laws,
-        }
-    }
-
-    /// p at a position.
-    pub(super) fn at(&self, index: usize) -> Result<&[f64], LawError> {
-        if self.laws[index].get().is_none() {
-            let mut law = Row::of(self.rows.vocab());
-            self.sampling.law(self.rows.row(index), &mut law)?;
-            // Empty until now, so this cannot fail.
-            let _ = self.laws[index].set(law);
-        }
-        Ok(self.laws[index].get().map_or(&[], |law| law.as_slice()))
-    }
-}
+use crate::translate::is_looked_up;
 
 /// Start positions of earlier matches that a longer n-gram could still have replaced.
 #[derive(Default)]
@@ -84,7 +49,11 @@ impl OpenPaths {
     /// The draft tokens ruled out at `start`, a position that earlier matches led to, if the
     /// distribution of the token there is known; `None` if it is not. Adds the path that starts
     /// here.
-    fn known_law(&mut self, evidence: &Evidence<'_>, start: usize) -> Option<BTreeSet<DraftId>> {
+    pub(super) fn known_law(
+        &mut self,
+        evidence: &Evidence<'_>,
+        start: usize,
+    ) -> Option<BTreeSet<DraftId>> {
         let (lexicon, ids) = (&evidence.lexicon, &evidence.draft.ids);
         let mut excluded = BTreeSet::new();
         for &from in &self.0 {
@@ -99,151 +68,6 @@ impl OpenPaths {
         self.0.push(start);
         known.then_some(excluded)
     }
-}
-
-/// Scores of the proposals after the first `judged` ones.
-pub(super) fn unjudged_scores(
-    evidence: &Evidence<'_>,
-    judged: usize,
-) -> Result<Vec<Score>, LawError> {
-    let laws = Laws::new(evidence.rows, evidence.sampling);
-    let mut open = OpenPaths::default();
-    let mut scores = Vec::new();
-    for (index, proposal) in evidence.proposals.iter().enumerate() {
-        if index < judged {
-            if !is_looked_up(proposal) {
-                open.known_law(evidence, proposal.span.start);
-            }
-        } else if let Some(position) = Position::new(evidence, &laws, index)? {
-            scores.push(position.score(&position.begin(&mut open)?, proposal)?);
-        }
-    }
-    Ok(scores)
-}
-
-/// The next step at a position.
-pub(super) enum Step<'a, C = Choice<'a>> {
-    /// A choice that the draft made, to be verified.
-    Test(C),
-    /// A draw from p, on which the draft has no influence.
-    Draw(Undrafted<'a>),
-}
-
-/// A choice as the rules see it, for drafts of any representation.
-pub(super) trait Judged<'a>: Sized {
-    /// P and q of the outcome that the draft took.
-    fn outcome(&self) -> (f64, f64);
-
-    /// The step after the outcome that the draft took, which must have mass.
-    fn accepted(&self) -> Result<Step<'a, Self>, LawError>;
-
-    /// max(0, P - q / w) for the weight w with which the choice was reached; w is 1 token by token.
-    fn residual(&self, weight: f64) -> Residual;
-
-    /// Draws the position's token from a residual of this choice.
-    ///
-    /// An empty residual means that P and q / w are equal. The rejection is then due to rounding, P
-    /// replaces the residual, and any larger difference is an error.
-    fn reject(&self, residual: Residual, dice: &mut dyn Chance) -> Result<TargetId, LawError>;
-}
-
-/// The chains of choices of a draft, position by position.
-pub(super) trait Chains<'a> {
-    /// Type of the choices.
-    type Choice: Judged<'a>;
-
-    /// The first step at a position. Positions are asked for in order. `None` if nothing was
-    /// drafted for the position.
-    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, Self::Choice>>, LawError>;
-
-    /// Proposal `index`, if there is one.
-    fn proposal(&self, index: usize) -> Option<TargetId>;
-
-    /// p at a position.
-    fn law(&self, index: usize) -> Result<&'a [f64], LawError>;
-
-    /// Scores of the proposals for which steps were asked so far.
-    fn scores(&mut self) -> Vec<Score>;
-}
-
-/// The chains of a draft that is given by its drafter's distributions, vocabularies and n-grams.
-pub(super) struct Drafted<'a> {
-    evidence: &'a Evidence<'a>,
-    laws: &'a Laws<'a>,
-    open: OpenPaths,
-    scores: Vec<Score>,
-}
-
-impl<'a> Drafted<'a> {
-    pub(super) fn new(evidence: &'a Evidence<'a>, laws: &'a Laws<'a>) -> Self {
-        Self {
-            evidence,
-            laws,
-            open: OpenPaths::default(),
-            scores: Vec::new(),
-        }
-    }
-}
-
-impl<'a> Chains<'a> for Drafted<'a> {
-    type Choice = Choice<'a>;
-
-    fn begin(&mut self, index: usize) -> Result<Option<Step<'a>>, LawError> {
-        let Some(position) = Position::new(self.evidence, self.laws, index)? else {
-            return Ok(None);
-        };
-        let step = position.begin(&mut self.open)?;
-        if let Some(proposal) = self.evidence.proposals.get(index) {
-            self.scores.push(position.score(&step, proposal)?);
-        }
-        Ok(Some(step))
-    }
-
-    fn proposal(&self, index: usize) -> Option<TargetId> {
-        let proposal = self.evidence.proposals.get(index)?;
-        Some(proposal.target)
-    }
-
-    fn law(&self, index: usize) -> Result<&'a [f64], LawError> {
-        self.laws.at(index)
-    }
-
-    fn scores(&mut self) -> Vec<Score> {
-        std::mem::take(&mut self.scores)
-    }
-}
-
-/// Tokens among which p alone decides.
-pub(super) enum Undrafted<'a> {
-    /// All tokens: the draft's distribution is unknown here.
-    All(&'a [f64]),
-    /// Some tokens, with their p.
-    Among(Vec<(TargetId, f64)>),
-}
-
-impl Undrafted<'_> {
-    pub(super) fn draw(&self, dice: &mut dyn Chance) -> Result<TargetId, LawError> {
-        match self {
-            Self::All(law) => Ok(TargetId::new(dice.pick(law)? as u32)),
-            Self::Among(tokens) => draw_among(tokens, dice),
-        }
-    }
-}
-
-/// Draws one of some tokens in proportion to p.
-pub(super) fn draw_among(
-    tokens: &[(TargetId, f64)],
-    dice: &mut dyn Chance,
-) -> Result<TargetId, LawError> {
-    // With a single token there is nothing to draw. Over one vocabulary this makes it ordinary
-    // speculative sampling, including the use of dice.
-    if let &[(token, mass)] = tokens
-        && mass > 0.0
-    {
-        return Ok(token);
-    }
-    let masses: Vec<f64> = tokens.iter().map(|&(_, mass)| mass).collect();
-    Ok(tokens[dice.pick(&masses)?].0)
 }
 
 /// One position of the target's sequence.
@@ -291,7 +115,7 @@ impl<'a> Position<'a> {
     }
 
     /// The first step at this position. `open` are the paths that led here.
-    pub(super) fn begin(self, open: &mut OpenPaths) -> Result<Step<'a>, LawError> {
+    pub(super) fn begin(self, open: &mut OpenPaths) -> Result<Step<'a, Choice<'a>>, LawError> {
         let copied = self.evidence.proposals.get(self.index);
         if let Some(proposal) = copied.filter(|proposal| is_looked_up(proposal)) {
             let between = Outcomes::Copy(proposal.target);
@@ -308,17 +132,8 @@ impl<'a> Position<'a> {
         Ok(Step::Test(Choice::new(self, between)))
     }
 
-    /// Score of the proposal at this position, whose first step is `step`.
-    pub(super) fn score(self, step: &Step<'_>, proposal: &Proposal) -> Result<Score, LawError> {
-        let mut score = self.evidence.score(self.law, proposal)?;
-        if !is_looked_up(proposal) {
-            score.choices = Some(ChoiceScores::new(step, proposal.target)?);
-        }
-        Ok(score)
-    }
-
     /// The step from an accepted node downwards.
-    fn below(self, place: Place) -> Result<Step<'a>, LawError> {
+    fn below(self, place: Place) -> Result<Step<'a, Choice<'a>>, LawError> {
         let draft = self.evidence.draft;
         let at = self.start + place.depth();
         let fork = self.fork(place);
@@ -392,24 +207,6 @@ pub(super) struct Choice<'a> {
     between: Outcomes<'a>,
 }
 
-/// The residual max(0, P - q / w), unnormalised.
-pub(super) enum Residual {
-    /// Residual of every target token.
-    Tokens(Row<f64>),
-    /// Residual of every branch and of stopping.
-    Branches(Vec<f64>),
-}
-
-impl Residual {
-    /// Sum of the residual.
-    pub(super) fn total(&self) -> f64 {
-        match self {
-            Self::Tokens(row) => sum(row),
-            Self::Branches(outcomes) => outcomes.iter().sum(),
-        }
-    }
-}
-
 impl<'a> Choice<'a> {
     fn new(position: Position<'a>, between: Outcomes<'a>) -> Self {
         Self { position, between }
@@ -436,36 +233,30 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Every outcome that has to be listed, in the order in which residuals are drawn, each with
-    /// true if the draft took it.
-    pub(super) fn outcomes_without_law(&self) -> Vec<(SparseOutcome, bool)> {
+    /// Every outcome that has to be listed, in the order in which residuals are drawn: its q, its
+    /// tokens, and true if the draft took it.
+    pub(super) fn outcomes_without_law(&self) -> Vec<(f64, Vec<TargetId>, bool)> {
         let position = &self.position;
         let tokens = |place| position.tokens(place).into_iter().map(|(token, _)| token);
         match &self.between {
-            Outcomes::Copy(token) => {
-                let tokens = vec![*token];
-                vec![(SparseOutcome { q: 1.0, tokens }, true)]
-            }
+            Outcomes::Copy(token) => vec![(1.0, vec![*token], true)],
             Outcomes::Groups { known, .. } => known
                 .possible()
                 .map(|draft| {
                     let root = position.evidence.lexicon.enter(draft);
                     let tokens = root.map_or_else(Vec::new, |root| tokens(root).collect());
-                    let q = known.probability(draft);
-                    (SparseOutcome { q, tokens }, draft == known.token)
+                    (known.probability(draft), tokens, draft == known.token)
                 })
                 .collect(),
             Outcomes::Branches { fork, known } => {
                 let branch = |&(draft, place, _): &(DraftId, Place, f64)| {
-                    let (q, tokens) = (known.probability(draft), tokens(place).collect());
-                    (SparseOutcome { q, tokens }, draft == known.token)
+                    let tokens = tokens(place).collect();
+                    (known.probability(draft), tokens, draft == known.token)
                 };
                 let mut outcomes: Vec<_> = fork.branches.iter().map(branch).collect();
-                let off = SparseOutcome {
-                    q: fork.stop_probability(known),
-                    tokens: fork.rest.iter().map(|&(token, _)| token).collect(),
-                };
-                outcomes.push((off, fork.branch(known.token).is_none()));
+                let off = fork.rest.iter().map(|&(token, _)| token).collect();
+                let stopped = fork.branch(known.token).is_none();
+                outcomes.push((fork.stop_probability(known), off, stopped));
                 outcomes
             }
         }
@@ -487,9 +278,23 @@ impl<'a> Choice<'a> {
         }
     }
 
+    /// Probability with which the residual draws a token.
+    pub(super) fn residual_share(&self, token: TargetId) -> f64 {
+        let residual = self.residual(1.0);
+        let total = residual.total();
+        if total <= 0.0 {
+            return 0.0;
+        }
+        let outcomes = self.residual_outcomes(&residual, token).into_iter();
+        let own: f64 = outcomes
+            .map(|(mass, tokens)| mass * share_among(&tokens, token))
+            .sum();
+        own / total
+    }
+
     /// The parts of a residual of this choice that can give `token`: the mass of each, with the
     /// tokens that share it.
-    pub(super) fn residual_outcomes(
+    fn residual_outcomes(
         &self,
         residual: &Residual,
         token: TargetId,
@@ -562,7 +367,7 @@ impl<'a> Judged<'a> for Choice<'a> {
         }
     }
 
-    fn accepted(&self) -> Result<Step<'a>, LawError> {
+    fn accepted(&self) -> Result<Step<'a, Self>, LawError> {
         let position = self.position;
         match &self.between {
             Outcomes::Copy(token) => {
@@ -618,10 +423,4 @@ impl<'a> Judged<'a> for Choice<'a> {
             (Residual::Tokens(row), _) => Ok(TargetId::new(dice.pick(&row)? as u32)),
         }
     }
-}
-
-pub(super) fn row_of(law: &[f64]) -> Row<f64> {
-    let mut row = Row::of(law.len());
-    row.copy_from_slice(law);
-    row
 }

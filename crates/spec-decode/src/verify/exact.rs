@@ -9,7 +9,8 @@
 
 use vocab_align::TargetId;
 
-use super::choice::{Chains, Drafted, Judged, Laws, Step};
+use super::chain::{Chains, Judged, Laws, Step};
+use super::drafted::Drafted;
 use super::{Evidence, Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;

@@ -4,7 +4,9 @@
 //! accepted if it is the target's argmax.
 
 mod block;
+mod chain;
 mod choice;
+mod drafted;
 mod exact;
 mod fork;
 pub(crate) mod greedy;
@@ -274,7 +276,7 @@ pub(crate) fn unjudged_scores(
     judged: usize,
 ) -> Result<Vec<Score>, LawError> {
     if mode == VerifyMode::Exact && !evidence.sampling.is_greedy() {
-        return choice::unjudged_scores(evidence, judged);
+        return drafted::unjudged_scores(evidence, judged);
     }
     let score = |index: usize| {
         let proposal = &evidence.proposals[index];

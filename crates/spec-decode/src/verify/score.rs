@@ -1,9 +1,6 @@
 //! Scores of single proposals: the numbers that determine their acceptance.
 
-use vocab_align::{DraftId, TargetId, TokenId};
-
-use super::choice::{Choice, Judged, Step, Undrafted};
-use crate::error::LawError;
+use vocab_align::DraftId;
 
 /// Target and proposal probability of one proposed token.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,37 +73,6 @@ impl ChoiceScores {
         }
         (stands + self.coincidence).min(1.0)
     }
-
-    /// Scores of a proposal whose position begins with `step`.
-    pub(super) fn new(step: &Step<'_>, proposal: TargetId) -> Result<Self, LawError> {
-        let mut scores = Self::default();
-        scores.follow(step, proposal, 1.0)?;
-        Ok(scores)
-    }
-
-    /// Follows the chain from `step` on. `stands` is the probability that all choices before are
-    /// accepted.
-    fn follow(&mut self, step: &Step<'_>, proposal: TargetId, stands: f64) -> Result<(), LawError> {
-        let choice = match step {
-            Step::Draw(undrafted) => {
-                self.drawn = undrafted.share(proposal);
-                return Ok(());
-            }
-            Step::Test(choice) => choice,
-        };
-        let score = choice.score();
-        let accepted = score.stands(score.proposal);
-        let (possible, fails) = (score.target > 0.0, stands * (1.0 - accepted));
-        self.path.push(score);
-        // A token that is possible after the outcome is not in its residual.
-        if fails > 0.0 && !choice.holds(proposal) {
-            self.coincidence += fails * choice.residual_share(proposal);
-        }
-        match possible {
-            true => self.follow(&choice.accepted()?, proposal, stands * accepted),
-            false => Ok(()),
-        }
-    }
 }
 
 impl ChoiceScore {
@@ -122,45 +88,11 @@ impl ChoiceScore {
 
     /// min(1, P / q). An outcome that would not be proposed any more counts as accepted if it is
     /// possible.
-    fn stands(&self, proposal: f64) -> f64 {
+    pub(super) fn stands(&self, proposal: f64) -> f64 {
         match self.target > 0.0 {
             true if proposal > 0.0 => (self.target / proposal).min(1.0),
             true => 1.0,
             false => 0.0,
         }
-    }
-}
-
-impl Undrafted<'_> {
-    /// Probability of a token.
-    fn share(&self, token: TargetId) -> f64 {
-        match self {
-            Self::All(law) => law.get(token.index()).copied().unwrap_or(0.0),
-            Self::Among(tokens) => share_among(tokens, token),
-        }
-    }
-}
-
-/// Share of one token among several.
-fn share_among(tokens: &[(TargetId, f64)], token: TargetId) -> f64 {
-    let total: f64 = tokens.iter().map(|&(_, mass)| mass).sum();
-    let own = tokens.iter().filter(|&&(other, _)| other == token);
-    let own: f64 = own.map(|&(_, mass)| mass).sum();
-    if total > 0.0 { own / total } else { 0.0 }
-}
-
-impl Choice<'_> {
-    /// Probability with which the residual draws a token.
-    fn residual_share(&self, token: TargetId) -> f64 {
-        let residual = self.residual(1.0);
-        let total = residual.total();
-        if total <= 0.0 {
-            return 0.0;
-        }
-        let outcomes = self.residual_outcomes(&residual, token).into_iter();
-        let own: f64 = outcomes
-            .map(|(mass, tokens)| mass * share_among(&tokens, token))
-            .sum();
-        own / total
     }
 }

@@ -10,10 +10,8 @@
 use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
 
-use super::choice::{
-    Chains, Choice, Judged, Laws, OpenPaths, Position, Residual, Step, Undrafted, draw_among,
-    row_of,
-};
+use super::chain::{Chains, Judged, Laws, Residual, Step, Undrafted, draw_among, row_of};
+use super::choice::{Choice, OpenPaths, Position};
 use super::{Acceptance, Evidence, Origin, Score, Verdict, block, exact};
 use crate::Chance;
 use crate::buffer::Row;
@@ -235,11 +233,12 @@ impl SparseChoice {
 impl Choice<'_> {
     /// The choice without p. The outcome taken is listed even if its q is 0.
     fn sparse(&self) -> SparseChoice {
-        let mut outcomes = self.outcomes_without_law();
-        let taken = outcomes.iter().position(|(_, taken)| *taken);
+        let outcomes = self.outcomes_without_law();
+        let taken = outcomes.iter().position(|(.., taken)| *taken);
+        let outcome = |(q, tokens, _)| SparseOutcome { q, tokens };
         SparseChoice {
             taken: taken.unwrap_or_default() as u32,
-            outcomes: outcomes.drain(..).map(|(outcome, _)| outcome).collect(),
+            outcomes: outcomes.into_iter().map(outcome).collect(),
         }
     }
 }

@@ -1,0 +1,126 @@
+//! A draft whose distributions and n-grams are at hand, as the rules see it, and the scores of its
+//! proposals.
+
+use vocab_align::TargetId;
+
+use super::Evidence;
+use super::chain::{Chains, Judged, Laws, Step};
+use super::choice::{Choice, OpenPaths, Position};
+use super::score::{ChoiceScores, Score};
+use crate::error::LawError;
+use crate::translate::{Proposal, is_looked_up};
+
+/// The chains of a draft that is given by its drafter's distributions, vocabularies and n-grams.
+pub(super) struct Drafted<'a> {
+    evidence: &'a Evidence<'a>,
+    laws: &'a Laws<'a>,
+    open: OpenPaths,
+    scores: Vec<Score>,
+}
+
+impl<'a> Drafted<'a> {
+    pub(super) fn new(evidence: &'a Evidence<'a>, laws: &'a Laws<'a>) -> Self {
+        Self {
+            evidence,
+            laws,
+            open: OpenPaths::default(),
+            scores: Vec::new(),
+        }
+    }
+}
+
+impl<'a> Chains<'a> for Drafted<'a> {
+    type Choice = Choice<'a>;
+
+    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, Choice<'a>>>, LawError> {
+        let Some(position) = Position::new(self.evidence, self.laws, index)? else {
+            return Ok(None);
+        };
+        let step = position.begin(&mut self.open)?;
+        if let Some(proposal) = self.evidence.proposals.get(index) {
+            let law = self.laws.at(index)?;
+            self.scores
+                .push(score(self.evidence, law, &step, proposal)?);
+        }
+        Ok(Some(step))
+    }
+
+    fn proposal(&self, index: usize) -> Option<TargetId> {
+        let proposal = self.evidence.proposals.get(index)?;
+        Some(proposal.target)
+    }
+
+    fn law(&self, index: usize) -> Result<&'a [f64], LawError> {
+        self.laws.at(index)
+    }
+
+    fn scores(&mut self) -> Vec<Score> {
+        std::mem::take(&mut self.scores)
+    }
+}
+
+/// Scores of the proposals after the first `judged` ones.
+pub(super) fn unjudged_scores(
+    evidence: &Evidence<'_>,
+    judged: usize,
+) -> Result<Vec<Score>, LawError> {
+    let laws = Laws::new(evidence.rows, evidence.sampling);
+    let mut open = OpenPaths::default();
+    let mut scores = Vec::new();
+    for (index, proposal) in evidence.proposals.iter().enumerate() {
+        if index < judged {
+            if !is_looked_up(proposal) {
+                open.known_law(evidence, proposal.span.start);
+            }
+        } else if let Some(position) = Position::new(evidence, &laws, index)? {
+            let step = position.begin(&mut open)?;
+            scores.push(score(evidence, laws.at(index)?, &step, proposal)?);
+        }
+    }
+    Ok(scores)
+}
+
+/// Score of the proposal at a position, whose first step is `step`. `law` is p there.
+fn score(
+    evidence: &Evidence<'_>,
+    law: &[f64],
+    step: &Step<'_, Choice<'_>>,
+    proposal: &Proposal,
+) -> Result<Score, LawError> {
+    let mut score = evidence.score(law, proposal)?;
+    if !is_looked_up(proposal) {
+        let mut choices = ChoiceScores::default();
+        follow(&mut choices, step, proposal.target, 1.0)?;
+        score.choices = Some(choices);
+    }
+    Ok(score)
+}
+
+/// Adds the scores of the chain from `step` on. `stands` is the probability that all choices before
+/// are accepted.
+fn follow(
+    scores: &mut ChoiceScores,
+    step: &Step<'_, Choice<'_>>,
+    proposal: TargetId,
+    stands: f64,
+) -> Result<(), LawError> {
+    let choice = match step {
+        Step::Draw(undrafted) => {
+            scores.drawn = undrafted.share(proposal);
+            return Ok(());
+        }
+        Step::Test(choice) => choice,
+    };
+    let score = choice.score();
+    let accepted = score.stands(score.proposal);
+    let (possible, fails) = (score.target > 0.0, stands * (1.0 - accepted));
+    scores.path.push(score);
+    // A token that is possible after the outcome is not in its residual.
+    if fails > 0.0 && !choice.holds(proposal) {
+        scores.coincidence += fails * choice.residual_share(proposal);
+    }
+    match possible {
+        true => follow(scores, &choice.accepted()?, proposal, stands * accepted),
+        false => Ok(()),
+    }
+}
