@@ -37,7 +37,8 @@ import sys
 import tempfile
 import time
 
-from serve_bench import Server, counts, text_of
+from serve_bench import counts, text_of
+from serve_process import Server
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HERE = pathlib.Path(__file__).resolve().parent

@@ -22,7 +22,7 @@ import tempfile
 import time
 import urllib.request
 
-from serve_bench import ROOT, Server, prompts
+from serve_process import ROOT, Server, prompts
 
 
 class Browser:

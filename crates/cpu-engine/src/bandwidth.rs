@@ -8,7 +8,7 @@ use lm::LmError;
 use crate::KernelChoice;
 use crate::arena::{Arena, Buffer};
 use crate::kernels::Kernels;
-use crate::kernels::panel::{F32Row, PanelRow};
+use crate::kernels::row::{F32Row, PanelRow};
 use crate::kernels::simd::{Kernel, PANEL, Simd};
 use crate::pool::Pool;
 

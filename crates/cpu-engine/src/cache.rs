@@ -7,7 +7,7 @@
 
 use lm::{KvType, LmConfig};
 
-use crate::kernels::panel::{F16Row, F32Row, PanelRow};
+use crate::kernels::row::{F16Row, F32Row, PanelRow};
 use crate::kernels::simd::PANEL;
 
 /// Number of positions of a segment, unless the model holds fewer. In an 8B model a segment takes

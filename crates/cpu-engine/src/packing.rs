@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lm::{LmError, RowBuffer, TensorSource};
 
-use crate::kernels::pairs::PairRow;
+use crate::kernels::row::PairRow;
 use crate::kernels::simd::PANEL;
 use crate::pool::Pool;
 

@@ -18,80 +18,26 @@ use lm::LmError;
 #[cfg(target_arch = "x86_64")]
 use super::{
     tiled::{PairProduct, PairTiles},
-    x86::{
-        Avx512,
-        amx::{Tile, Tiles},
-    },
+    x86::amx::{Tile, Tiles},
 };
 use crate::arena::{Arena, Buffer};
 use crate::packing::{Part, for_each_panel};
 use crate::pool::Pool;
 
 use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch_each};
-use super::pairs::{self, PairRow, pairs, stride};
-use super::simd::{PANEL, Simd};
-
-/// Number of rows of pairs in a granule.
-pub(crate) const ROWS: usize = 4;
+use super::pairs::{self, pairs, stride};
+use super::row::PairRow;
+use super::simd::{Book, GRANULE, Granule, PANEL, Simd};
 
 /// Number of inputs of a granule.
-const INPUTS: usize = 2 * ROWS;
+const INPUTS: usize = 2 * GRANULE;
 
 /// Number of words of a granule.
-const WORDS: usize = ROWS * PANEL;
+const WORDS: usize = GRANULE * PANEL;
 
 /// Number of words of a matrix per escape that it may have. A granule with an escape costs about as
 /// much time as it saves, so with many of them plain panels are faster.
 const WORDS_PER_ESCAPE: usize = 128;
-
-/// High bytes by code.
-pub(crate) type Book = [u8; 16];
-
-/// Eight inputs of sixteen columns: three cache lines.
-///
-/// Low bytes and codes are placed so that unpacking within lanes of 128 bits yields whole
-/// [`PairRow`]s: byte `i` of the low bytes of rows `2k` and `2k + 1` is that of row `2k + i / 8 %
-/// 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first). Its code is in byte `i`
-/// of the codes, in the low four bits for `k = 0`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Granule {
-    pub(crate) low: [[u8; WORDS]; 2],
-    pub(crate) codes: [u8; WORDS],
-}
-
-impl Granule {
-    /// Indices of the bytes of a word's low half; those of the high half follow.
-    fn place(row: usize, column: usize) -> (usize, usize) {
-        (
-            row / 2,
-            16 * (column / 4) + 8 * (row % 2) + 2 * (column % 4),
-        )
-    }
-
-    fn set(&mut self, row: usize, column: usize, low: [u8; 2], codes: [u8; 2]) {
-        let (half, at) = Self::place(row, column);
-        for i in 0..2 {
-            self.low[half][at + i] = low[i];
-            let byte = &mut self.codes[at + i];
-            *byte = *byte & (0xf0 >> (4 * half)) | codes[i] << (4 * half);
-        }
-    }
-
-    /// The words of a row, in plain scalar code.
-    pub(crate) fn row(&self, book: &Book, row: usize) -> [u32; PANEL] {
-        let mut words = [0; PANEL];
-        for (column, word) in words.iter_mut().enumerate() {
-            let (half, at) = Self::place(row, column);
-            for i in 0..2 {
-                let code = self.codes[at + i] >> (4 * half) & 15;
-                let bits = u16::from_le_bytes([self.low[half][at + i], book[usize::from(code)]]);
-                *word |= u32::from(bits) << (16 * i);
-            }
-        }
-        words
-    }
-}
 
 /// A word with a high byte that is not in the book.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +72,7 @@ pub(crate) struct CompactPanels {
 
 /// Number of granules of a panel.
 fn granules(inputs: usize) -> usize {
-    pairs(inputs).div_ceil(ROWS)
+    pairs(inputs).div_ceil(GRANULE)
 }
 
 impl CompactPanels {
@@ -213,7 +159,7 @@ fn pack_panel(
     for (code, byte) in (0..).zip(book) {
         codes[usize::from(byte)] = code;
     }
-    for (at, (granule, rows)) in granules.iter_mut().zip(scratch.chunks(ROWS)).enumerate() {
+    for (at, (granule, rows)) in granules.iter_mut().zip(scratch.chunks(GRANULE)).enumerate() {
         for (row, words) in rows.iter().enumerate() {
             for (column, word) in words.words().into_iter().enumerate() {
                 let [low, high, second_low, second_high] = word.to_le_bytes();
@@ -279,7 +225,7 @@ pub(crate) trait Inputs<const N: usize>: Copy {
         simd: S,
         sums: &mut Sums<S::P, M, P>,
         p: usize,
-        words: [S::Words; ROWS],
+        words: [S::Words; GRANULE],
         x: [&[Self::Value; N]; M],
         inputs: usize,
     );
@@ -293,7 +239,7 @@ pub(crate) struct Rounded<'a> {
     pub(crate) count: usize,
 }
 
-impl Inputs<ROWS> for Rounded<'_> {
+impl Inputs<GRANULE> for Rounded<'_> {
     type Value = i32;
 
     const NARROW: bool = true;
@@ -319,8 +265,8 @@ impl Inputs<ROWS> for Rounded<'_> {
         simd: S,
         sums: &mut Sums<S::P, M, P>,
         p: usize,
-        words: [S::Words; ROWS],
-        x: [&[i32; ROWS]; M],
+        words: [S::Words; GRANULE],
+        x: [&[i32; GRANULE]; M],
         inputs: usize,
     ) {
         for i in 0..pairs(inputs) {
@@ -353,7 +299,7 @@ impl Inputs<INPUTS> for Exact<'_> {
         simd: S,
         sums: &mut Sums<S::P, M, P>,
         p: usize,
-        words: [S::Words; ROWS],
+        words: [S::Words; GRANULE],
         x: [&[f32; INPUTS]; M],
         inputs: usize,
     ) {
@@ -415,7 +361,7 @@ impl<'a> Cursor<'a> {
 
     /// Replaces the words of granule `at` that are escapes.
     #[inline(always)]
-    fn fill<S: Simd>(&mut self, simd: S, at: usize, words: &mut [S::Words; ROWS]) {
+    fn fill<S: Simd>(&mut self, simd: S, at: usize, words: &mut [S::Words; GRANULE]) {
         while self.next < (at + 1) * WORDS {
             let [first, others @ ..] = self.rest else {
                 return;
@@ -515,8 +461,9 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn tiled(
+    fn tiled<S: Simd>(
         &self,
+        simd: S,
         tiles: Tiles,
         panels: Range<usize>,
         put: impl FnMut(usize, usize, &[f32; PANEL]),
@@ -527,13 +474,14 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
         let product = PairProduct {
             x,
             count: self.rows(),
-            inputs: self.inputs,
+            pairs: pairs(self.inputs),
+            stride: stride(self.inputs),
             weights: Granules {
                 w: self.w,
                 depth: self.depth(),
             },
         };
-        product.run(tiles, panels, put);
+        product.run(simd, tiles, panels, put);
         true
     }
 }
@@ -548,9 +496,9 @@ struct Granules<'a> {
 
 /// A position in a compact panel.
 #[cfg(target_arch = "x86_64")]
-struct Place<'a> {
+struct Place<'a, S: Simd> {
     granules: &'a [Granule],
-    book: <Avx512 as Simd>::Book,
+    book: S::Book,
     cursor: Cursor<'a>,
     /// Index of the next granule.
     at: usize,
@@ -558,13 +506,13 @@ struct Place<'a> {
 
 #[cfg(target_arch = "x86_64")]
 impl PairTiles for Granules<'_> {
-    type Panel<'a>
-        = Place<'a>
+    type Panel<'a, S: Simd>
+        = Place<'a, S>
     where
         Self: 'a;
 
     #[inline(always)]
-    fn panel(&self, simd: Avx512, panel: usize) -> Place<'_> {
+    fn panel<S: Simd>(&self, simd: S, panel: usize) -> Place<'_, S> {
         Place {
             granules: &self.w.granules[panel * self.depth..][..self.depth],
             book: simd.book(&self.w.heads[panel].book),
@@ -574,9 +522,9 @@ impl PairTiles for Granules<'_> {
     }
 
     #[inline(always)]
-    fn tile<'p: 't, 't>(
-        place: &'t mut Place<'p>,
-        simd: Avx512,
+    fn tile<'p: 't, 't, S: Simd>(
+        place: &'t mut Place<'p, S>,
+        simd: S,
         room: &'t mut Tile<PairRow>,
     ) -> &'t Tile<PairRow>
     where
@@ -584,7 +532,7 @@ impl PairTiles for Granules<'_> {
     {
         let (granules, rest) = place.granules.split_at(place.granules.len().min(4));
         place.granules = rest;
-        let (quarters, _) = room.as_chunks_mut::<ROWS>();
+        let (quarters, _) = room.as_chunks_mut::<GRANULE>();
         for (rows, granule) in quarters.iter_mut().zip(granules) {
             fetch_each(simd, granule);
             let mut words = simd.granule(place.book, granule);

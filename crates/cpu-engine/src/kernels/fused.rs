@@ -8,7 +8,7 @@ use crate::cache::{CacheShape, Segment};
 
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
-use super::panel::PanelRow;
+use super::row::PanelRow;
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{GateMul, SoftCap, SoftmaxNumerators};
 

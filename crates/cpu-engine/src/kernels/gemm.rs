@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::out::Out;
-use super::panel::PanelRow;
+use super::row::PanelRow;
 use super::simd::{Kernel, PANEL, Simd};
 
 /// Number of rows whose unfinished sums are kept between two parts of a panel.
@@ -101,8 +101,9 @@ pub(crate) trait Operands: Copy {
     /// these operands do not suit tiles. The condition for that must not change the bits of a row.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn tiled(
+    fn tiled<S: Simd>(
         &self,
+        _simd: S,
         _tiles: super::x86::amx::Tiles,
         _panels: Range<usize>,
         _put: impl FnMut(usize, usize, &[f32; PANEL]),
@@ -232,7 +233,7 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
         {
             let (operands, panels) = (self.operands, self.panels.clone());
             let put = |row, panel, sum: &_| self.put(simd, row, panel, simd.load_panel(sum));
-            if operands.tiled(tiles, panels, put) {
+            if operands.tiled(simd, tiles, panels, put) {
                 return;
             }
         }

@@ -12,6 +12,7 @@ pub(crate) mod panel;
 pub(crate) mod parallel;
 mod portable;
 pub(crate) mod quant;
+pub(crate) mod row;
 pub(crate) mod simd;
 #[cfg(test)]
 mod tests;

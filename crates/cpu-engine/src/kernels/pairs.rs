@@ -11,35 +11,14 @@ use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use super::gemm::fetch_each;
 use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch, fetch_steps};
-use super::simd::{Kernel, PANEL, Simd};
+use super::row::PairRow;
+use super::simd::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{
+    simd::PANEL,
     tiled::{PairProduct, PairTiles},
-    x86::{
-        Avx512,
-        amx::{Tile, Tiles},
-    },
+    x86::amx::{Tile, Tiles},
 };
-
-/// Two inputs of sixteen columns, the first in the high half of each word.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct PairRow(pub(crate) [u32; PANEL]);
-
-impl PairRow {
-    /// Stores the weight of one column and input (0 or 1), rounded to nearest even.
-    fn set(&mut self, column: usize, input: usize, weight: f32) {
-        let bits = u32::from(half::bf16::from_f32(weight).to_bits());
-        let shift = 16 - 16 * input;
-        let word = &mut self.0[column];
-        *word = *word & !(0xffff << shift) | bits << shift;
-    }
-
-    /// The words of the columns.
-    pub(crate) fn words(&self) -> [u32; PANEL] {
-        self.0
-    }
-}
 
 /// Number of rows of a panel, or of words of a row of activations, for `inputs` inputs.
 pub(crate) fn pairs(inputs: usize) -> usize {
@@ -168,8 +147,9 @@ impl Operands for PairChains<'_> {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn tiled(
+    fn tiled<S: Simd>(
         &self,
+        simd: S,
         tiles: Tiles,
         panels: Range<usize>,
         put: impl FnMut(usize, usize, &[f32; PANEL]),
@@ -177,31 +157,32 @@ impl Operands for PairChains<'_> {
         let product = PairProduct {
             x: self.x,
             count: self.count,
-            inputs: self.inputs,
+            pairs: pairs(self.inputs),
+            stride: stride(self.inputs),
             weights: *self,
         };
-        product.run(tiles, panels, put);
+        product.run(simd, tiles, panels, put);
         true
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 impl PairTiles for PairChains<'_> {
-    type Panel<'a>
+    type Panel<'a, S: Simd>
         = &'a [PairRow]
     where
         Self: 'a;
 
     #[inline(always)]
-    fn panel(&self, _simd: Avx512, panel: usize) -> &[PairRow] {
+    fn panel<S: Simd>(&self, _simd: S, panel: usize) -> &[PairRow] {
         let length = self.depth();
         &self.rows[panel * length..][..length]
     }
 
     #[inline(always)]
-    fn tile<'p: 't, 't>(
+    fn tile<'p: 't, 't, S: Simd>(
         panel: &'t mut &'p [PairRow],
-        simd: Avx512,
+        simd: S,
         room: &'t mut Tile<PairRow>,
     ) -> &'t Tile<PairRow>
     where

@@ -1,78 +1,17 @@
 //! Weights packed for the matrix kernel.
 #![expect(unsafe_code, reason = "states which rows may be made of zero bytes")]
 
-use lm::{LmError, WeightType, saturated_half};
+use lm::{LmError, WeightType};
 
 use crate::arena::{Arena, Buffer, Zeroed};
 use crate::packing::{Part, for_each_panel};
 use crate::pool::Pool;
 
-use super::compact::{CompactPanels, Granule};
-use super::pairs::{self, PairRow};
+use super::compact::CompactPanels;
+use super::pairs;
 use super::quant::{Int4Row, Int8Row, IntRow, groups, pack_panel, panel_rows};
-use super::simd::{PANEL, Simd};
-
-/// One input of sixteen neighbouring output columns in f32: one cache line.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct F32Row(pub(crate) [f32; PANEL]);
-
-impl F32Row {
-    /// Sets one column.
-    pub(crate) fn set(&mut self, column: usize, value: f32) {
-        self.0[column] = value;
-    }
-}
-
-/// Sixteen numbers of a panel, in any storage.
-pub(crate) trait PanelRow: Copy + Default + Send + Sync {
-    /// Sets one column, rounded if necessary.
-    fn put(&mut self, column: usize, value: f32);
-
-    /// All columns, as f32.
-    fn load<S: Simd>(&self, simd: S) -> S::P;
-}
-
-impl PanelRow for F32Row {
-    fn put(&mut self, column: usize, value: f32) {
-        self.set(column, value);
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(&self, simd: S) -> S::P {
-        simd.load_panel(&self.0)
-    }
-}
-
-/// One input of sixteen neighbouring output columns in half precision.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(32))]
-pub(crate) struct F16Row([u16; PANEL]);
-
-impl PanelRow for F16Row {
-    /// Numbers beyond the range of f16 become its largest number.
-    fn put(&mut self, column: usize, value: f32) {
-        self.0[column] = saturated_half(value).to_bits();
-    }
-
-    #[inline(always)]
-    fn load<S: Simd>(&self, simd: S) -> S::P {
-        simd.widen_halves(&self.0)
-    }
-}
-
-/// Scales of one group of sixteen columns, as multiples of their columns' units.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(16))]
-pub(crate) struct ScaleRow(pub(crate) [i8; PANEL]);
-
-impl ScaleRow {
-    /// The scales as f32, given the units.
-    #[inline(always)]
-    pub(crate) fn load<S: Simd>(&self, simd: S, units: S::P) -> S::P {
-        simd.mul_panel(simd.expand_bytes(&self.0), units)
-    }
-}
+use super::row::{F16Row, F32Row, PairRow, PanelRow, ScaleRow};
+use super::simd::Granule;
 
 // SAFETY: arrays of numbers, no padding.
 unsafe impl Zeroed for F32Row {}

@@ -22,8 +22,9 @@ use super::fused::{
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
 use super::pairs::{PairChains, RoundPairs, stride};
-use super::panel::{IntPanels, PackedMatrix, PanelData, PanelRow};
+use super::panel::{IntPanels, PackedMatrix, PanelData};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
+use super::row::PanelRow;
 use super::simd::{Kernel, PANEL};
 
 /// Largest number of chunks per thread. Each chunk is half as large as the one before it, so that a

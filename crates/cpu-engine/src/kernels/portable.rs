@@ -1,7 +1,6 @@
 //! Kernels without vector instructions.
 
-use super::compact::{Book, Granule, ROWS};
-use super::simd::{Kernel, LANES, Lanes, PANEL, Simd};
+use super::simd::{Book, GRANULE, Granule, Kernel, LANES, Lanes, PANEL, Simd};
 use super::walk::Walk;
 
 /// Vectors as plain arrays. They run anywhere; the compiler vectorises them as far as the build
@@ -189,13 +188,19 @@ impl Simd for Portable {
         *from
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn store_words(self, words: Self::Words, to: &mut [u32; PANEL]) {
+        *to = words;
+    }
+
     #[inline(always)]
     fn book(self, from: &Book) -> Book {
         *from
     }
 
     #[inline(always)]
-    fn granule(self, book: Book, granule: &Granule) -> [Self::Words; ROWS] {
+    fn granule(self, book: Book, granule: &Granule) -> [Self::Words; GRANULE] {
         std::array::from_fn(|row| granule.row(&book, row))
     }
 

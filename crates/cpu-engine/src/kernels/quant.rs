@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::gemm::{FETCH_STEP, Operands, PART_BYTES, Rows, Sums, fetch};
 use super::pairs;
-use super::panel::{F32Row, PanelRow, ScaleRow};
+use super::row::{F32Row, PanelRow, ScaleRow};
 use super::simd::{Kernel, LANES, PANEL, ROUND_MAGIC, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{tiled::IntProduct, x86::amx::Tiles};
@@ -18,12 +18,6 @@ const LEVELS: f32 = 127.0;
 
 /// Largest scale of weights, as a multiple of its unit.
 const SCALE_LEVELS: f32 = 127.0;
-
-/// Number of activation rows from which on tiles multiply bytes, with the same bits as the other
-/// kernels. Fewer rows fit the vector registers, so that one pass over the weights is enough, and need
-/// no sums to be moved to and from tiles.
-#[cfg(target_arch = "x86_64")]
-const TILED_ROWS: usize = <super::x86::Avx512 as Simd>::TILE + 1;
 
 /// Number of activations in a word.
 const WORD: usize = 4;
@@ -647,8 +641,9 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn tiled(
+    fn tiled<S: Simd>(
         &self,
+        simd: S,
         tiles: Tiles,
         panels: Range<usize>,
         put: impl FnMut(usize, usize, &[f32; PANEL]),
@@ -656,17 +651,21 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         let Some(rows) = R::tile_rows(self.rows) else {
             return false;
         };
-        if self.x.count < TILED_ROWS {
+        // So few rows fit the vector registers: one pass over the weights is enough, and no sums
+        // are moved to and from tiles. The bits are the same.
+        if self.x.count <= S::TILE {
             return false;
         }
         let product = IntProduct {
-            x: self.x,
+            x: self.x.words,
+            x_scales: self.x.scales,
+            count: self.x.count,
             rows,
             scales: self.scales,
             units: self.units,
             groups: self.depth(),
         };
-        product.run(tiles, panels, put);
+        product.run(simd, tiles, panels, put);
         true
     }
 }

@@ -1,6 +1,6 @@
-//! The vector types and operations that every kernel is written against.
+//! The vector types and operations that every kernel is written against, and the compact storage
+//! that one of these operations unpacks.
 
-use super::compact::{Book, Granule, ROWS};
 use super::walk::Walk;
 
 /// Number of lanes of a row vector.
@@ -8,6 +8,9 @@ pub const LANES: usize = 8;
 
 /// Number of columns of a weight panel.
 pub(crate) const PANEL: usize = 2 * LANES;
+
+/// Number of rows of pairs in a granule.
+pub(crate) const GRANULE: usize = 4;
 
 /// Adding and subtracting this number rounds an f32 below 2^22 to the nearest integer, which is
 /// then in the low mantissa bits.
@@ -68,6 +71,55 @@ pub trait Lanes: Copy {
     }
 }
 
+/// High bytes by code.
+pub(crate) type Book = [u8; 16];
+
+/// Eight inputs of sixteen columns: three cache lines.
+///
+/// Low bytes and codes are placed so that unpacking within lanes of 128 bits yields whole
+/// [`PairRow`](super::row::PairRow)s: byte `i` of the low bytes of rows `2k` and `2k + 1` is that
+/// of row `2k + i / 8 % 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first). Its
+/// code is in byte `i` of the codes, in the low four bits for `k = 0`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Granule {
+    pub(crate) low: [[u8; GRANULE * PANEL]; 2],
+    pub(crate) codes: [u8; GRANULE * PANEL],
+}
+
+impl Granule {
+    /// Indices of the bytes of a word's low half; those of the high half follow.
+    fn place(row: usize, column: usize) -> (usize, usize) {
+        (
+            row / 2,
+            16 * (column / 4) + 8 * (row % 2) + 2 * (column % 4),
+        )
+    }
+
+    pub(crate) fn set(&mut self, row: usize, column: usize, low: [u8; 2], codes: [u8; 2]) {
+        let (half, at) = Self::place(row, column);
+        for i in 0..2 {
+            self.low[half][at + i] = low[i];
+            let byte = &mut self.codes[at + i];
+            *byte = *byte & (0xf0 >> (4 * half)) | codes[i] << (4 * half);
+        }
+    }
+
+    /// The words of a row, in plain scalar code.
+    pub(crate) fn row(&self, book: &Book, row: usize) -> [u32; PANEL] {
+        let mut words = [0; PANEL];
+        for (column, word) in words.iter_mut().enumerate() {
+            let (half, at) = Self::place(row, column);
+            for i in 0..2 {
+                let code = self.codes[at + i] >> (4 * half) & 15;
+                let bits = u16::from_le_bytes([self.low[half][at + i], book[usize::from(code)]]);
+                *word |= u32::from(bits) << (16 * i);
+            }
+        }
+        words
+    }
+}
+
 /// The sixteen columns of a panel and the arithmetic of the matrix kernel. Columns never mix.
 pub(crate) trait Simd: Lanes {
     /// Sixteen f32.
@@ -118,9 +170,11 @@ pub(crate) trait Simd: Lanes {
     fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P;
 
     fn words(self, from: &[u32; PANEL]) -> Self::Words;
+    #[cfg(target_arch = "x86_64")]
+    fn store_words(self, words: Self::Words, to: &mut [u32; PANEL]);
     fn book(self, from: &Book) -> Self::Book;
     /// The rows of a granule, whose codes are indices into `book`.
-    fn granule(self, book: Self::Book, granule: &Granule) -> [Self::Words; ROWS];
+    fn granule(self, book: Self::Book, granule: &Granule) -> [Self::Words; GRANULE];
     /// `words`, with `word` in the columns whose bits are set.
     fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words;
     /// The first (`which` is 0) or second bf16 number of every pair.

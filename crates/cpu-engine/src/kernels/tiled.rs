@@ -8,12 +8,9 @@
 use std::ops::Range;
 
 use super::gemm::fetch_each;
-use super::pairs::{PairRow, pairs, stride};
-use super::panel::{F32Row, PanelRow, ScaleRow};
-use super::quant::{Int8Row, IntRows};
+use super::row::{F32Row, PairRow, PanelRow, ScaleRow};
 use super::simd::{PANEL, Simd};
 use super::walk::NARROW;
-use super::x86::Avx512;
 use super::x86::amx::{Factors, ROWS, SUMS, Tile, Tiles, Unit, WORDS};
 
 /// Largest number of rows at once.
@@ -32,18 +29,18 @@ fn strips(count: usize) -> impl Iterator<Item = Range<usize>> {
 /// bf16 weights that are delivered tile by tile.
 pub(crate) trait PairTiles {
     /// A position in a panel.
-    type Panel<'a>
+    type Panel<'a, S: Simd>
     where
         Self: 'a;
 
     /// The position of the first tile of a panel.
-    fn panel(&self, simd: Avx512, panel: usize) -> Self::Panel<'_>;
+    fn panel<S: Simd>(&self, simd: S, panel: usize) -> Self::Panel<'_, S>;
 
     /// The next tile, with zeros beyond the last input. It is made in `room` unless it is in memory
     /// already.
-    fn tile<'p: 't, 't>(
-        panel: &'t mut Self::Panel<'p>,
-        simd: Avx512,
+    fn tile<'p: 't, 't, S: Simd>(
+        panel: &'t mut Self::Panel<'p, S>,
+        simd: S,
         room: &'t mut Tile<PairRow>,
     ) -> &'t Tile<PairRow>
     where
@@ -52,10 +49,13 @@ pub(crate) trait PairTiles {
 
 /// Activations rounded to bf16 times bf16 weights.
 pub(crate) struct PairProduct<'a, T> {
-    /// `[count][stride(inputs)]`.
+    /// `[count][stride]`.
     pub(crate) x: &'a [i32],
     pub(crate) count: usize,
-    pub(crate) inputs: usize,
+    /// Number of words of a row, a pair in each.
+    pub(crate) pairs: usize,
+    /// Number of words from one row to the next.
+    pub(crate) stride: usize,
     pub(crate) weights: T,
 }
 
@@ -65,8 +65,9 @@ type Rest = [[i32; WORDS]; STRIP];
 impl<T: PairTiles> PairProduct<'_, T> {
     /// Passes every sum of `panels` to `put`.
     #[inline(always)]
-    pub(crate) fn run(
+    pub(crate) fn run<S: Simd>(
         &self,
+        simd: S,
         tiles: Tiles,
         panels: Range<usize>,
         mut put: impl FnMut(usize, usize, &[f32; PANEL]),
@@ -77,7 +78,7 @@ impl<T: PairTiles> PairProduct<'_, T> {
             let mut unit = tiles.open(rows.len());
             let mut strip = Strip {
                 product: self,
-                simd: tiles.simd(),
+                simd,
                 rows,
                 rest: &rest,
             };
@@ -95,39 +96,36 @@ impl<T: PairTiles> PairProduct<'_, T> {
 
     #[inline(always)]
     fn fill_rest(&self, rows: Range<usize>, rest: &mut Rest) {
-        let (whole, len) = (
-            pairs(self.inputs) / WORDS * WORDS,
-            pairs(self.inputs) % WORDS,
-        );
+        let (whole, len) = (self.pairs / WORDS * WORDS, self.pairs % WORDS);
         for (row, rest) in rows.zip(rest) {
-            let start = row * stride(self.inputs) + whole;
+            let start = row * self.stride + whole;
             rest[..len].copy_from_slice(&self.x[start..][..len]);
         }
     }
 }
 
 /// Rows that are multiplied together.
-struct Strip<'a, 'b, T> {
+struct Strip<'a, 'b, S, T> {
     product: &'a PairProduct<'b, T>,
-    simd: Avx512,
+    simd: S,
     rows: Range<usize>,
     rest: &'a Rest,
 }
 
-impl<T: PairTiles> Strip<'_, '_, T> {
+impl<S: Simd, T: PairTiles> Strip<'_, '_, S, T> {
     /// Number of tiles of a panel.
     #[inline(always)]
     fn depth(&self) -> usize {
-        pairs(self.product.inputs).div_ceil(WORDS)
+        self.product.pairs.div_ceil(WORDS)
     }
 
     /// The activations of rows from `row` on for tile `at`, and their distance in words.
     #[inline(always)]
     fn inputs(&self, row: usize, at: usize) -> (&[i32], usize) {
-        if (at + 1) * WORDS > pairs(self.product.inputs) {
+        if (at + 1) * WORDS > self.product.pairs {
             return (self.rest[row..].as_flattened(), WORDS);
         }
-        let stride = stride(self.product.inputs);
+        let stride = self.product.stride;
         let x = &self.product.x[(self.rows.start + row) * stride + at * WORDS..];
         (x, stride)
     }
@@ -220,10 +218,14 @@ impl<T: PairTiles> Strip<'_, '_, T> {
 
 /// Activations times weights of 8 bits. Tiles sum each group exactly; groups are added up as in
 /// [`IntGroups`](super::quant::IntGroups), with the same bits.
-pub(crate) struct IntProduct<'a> {
-    pub(crate) x: IntRows<'a>,
+pub(crate) struct IntProduct<'a, R> {
+    /// Words of activations, `[groups][count][WORDS]`.
+    pub(crate) x: &'a [i32],
+    /// Scales of activations, `[groups][count]`.
+    pub(crate) x_scales: &'a [f32],
+    pub(crate) count: usize,
     /// Weights, panel after panel, sixteen rows per group.
-    pub(crate) rows: &'a [Int8Row],
+    pub(crate) rows: &'a [R],
     /// Scales, panel after panel, one row per group.
     pub(crate) scales: &'a [ScaleRow],
     /// Units, one row per panel.
@@ -232,18 +234,18 @@ pub(crate) struct IntProduct<'a> {
     pub(crate) groups: usize,
 }
 
-impl IntProduct<'_> {
+impl<R> IntProduct<'_, R> {
     /// Passes every sum of `panels` to `put`.
     #[inline(always)]
-    pub(crate) fn run(
+    pub(crate) fn run<S: Simd>(
         &self,
+        simd: S,
         tiles: Tiles,
         panels: Range<usize>,
         mut put: impl FnMut(usize, usize, &[f32; PANEL]),
     ) {
-        let simd = tiles.simd();
         let (weights, _) = self.rows.as_chunks::<ROWS>();
-        for rows in strips(self.x.count) {
+        for rows in strips(self.count) {
             let mut unit = tiles.open(rows.len());
             for panel in panels.clone() {
                 let weights = &weights[panel * self.groups..][..self.groups];
@@ -292,30 +294,30 @@ impl IntProduct<'_> {
     /// The activations of a group, of rows from `row` on.
     #[inline(always)]
     fn inputs(&self, group: usize, row: usize) -> &[i32] {
-        &self.x.words[(group * self.x.count + row) * WORDS..]
+        &self.x[(group * self.count + row) * WORDS..]
     }
 
     /// The scales of a group of weights.
     #[inline(always)]
-    fn scales(&self, simd: Avx512, panel: usize, group: usize) -> <Avx512 as Simd>::P {
+    fn scales<S: Simd>(&self, simd: S, panel: usize, group: usize) -> S::P {
         let units = self.units[panel].load(simd);
         self.scales[panel * self.groups + group].load(simd, units)
     }
 
     /// Adds the sums of a group in `tile` to those of `rows`.
     #[inline(always)]
-    fn add_group(
+    fn add_group<S: Simd>(
         &self,
-        simd: Avx512,
+        simd: S,
         unit: &Unit,
         (tile, group): (usize, usize),
         rows: Range<usize>,
-        scales: <Avx512 as Simd>::P,
+        scales: S::P,
         sums: &mut [[f32; PANEL]],
     ) {
         let mut integers: TileSums<i32> = [[0; PANEL]; ROWS];
         unit.store(tile, &mut integers);
-        let x_scales = &self.x.scales[group * self.x.count..][rows];
+        let x_scales = &self.x_scales[group * self.count..][rows];
         for ((x_scale, integers), sum) in x_scales.iter().zip(&integers).zip(sums) {
             let total = simd.load_panel(&integers.map(|integer| integer as f32));
             let factor = simd.mul_panel(simd.splat_panel(*x_scale), scales);

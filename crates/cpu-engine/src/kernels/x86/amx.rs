@@ -12,9 +12,6 @@ use std::arch::x86_64::__cpuid_count;
 use std::marker::PhantomData;
 use std::ptr;
 
-use super::{Avx512, X86};
-use crate::kernels::simd::PANEL;
-
 /// Number of rows of a tile.
 pub(crate) const ROWS: usize = 16;
 
@@ -30,40 +27,18 @@ pub(crate) const WORDS: usize = 16;
 /// Bits 22, 24 and 25 of the extended features: products of bf16 numbers, tiles, products of bytes.
 const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
 
-/// Proof that this processor has tiles and AVX-512, and that the system lets this process use
-/// tiles.
+/// Proof that this processor has tiles, and that the system lets this process use them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tiles(Avx512);
+pub(crate) struct Tiles(());
 
 impl Tiles {
-    /// The token, if all of this is available.
+    /// The token, if all of this is available. To be asked of processors with AVX-512: all of them
+    /// tell of these features.
     pub(crate) fn detect() -> Option<Self> {
-        let simd = Avx512::detect()?;
         let there = __cpuid_count(7, 0).edx & FEATURES == FEATURES && granted();
         #[cfg(test)]
         let there = there || emulator::install();
-        there.then_some(Self(simd))
-    }
-
-    /// The vector instructions of this processor, with tiles and the walk of `simd`.
-    pub(super) fn vectors(self) -> Avx512 {
-        Avx512 {
-            tiles: true,
-            ..self.0
-        }
-    }
-
-    /// The token for vector instructions that [`Self::vectors`] made.
-    #[inline(always)]
-    pub(super) fn of<const BF16: bool>(simd: X86<true, BF16>) -> Option<Self> {
-        let X86 { walk, tiles } = simd;
-        (BF16 && tiles).then_some(Self(X86 { walk, tiles }))
-    }
-
-    /// The vector instructions.
-    #[inline(always)]
-    pub(crate) fn simd(self) -> Avx512 {
-        self.0
+        there.then_some(Self(()))
     }
 
     /// Configures the tile registers of this thread for products of `rows` rows of activations, 1
@@ -295,7 +270,7 @@ impl Unit {
 
     /// Writes sums `sum`, one row per row of activations. Other rows of `to` keep their values.
     #[inline(always)]
-    pub(crate) fn store<T: Number>(&self, sum: usize, to: &mut [[T; PANEL]; ROWS]) {
+    pub(crate) fn store<T: Number>(&self, sum: usize, to: &mut [[T; WORDS]; ROWS]) {
         let to = ptr::from_mut(to);
         // SAFETY: as above; the tile has at most sixteen rows of sixteen numbers.
         unsafe {

@@ -4,8 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::{Avx2, AvxVnni, X86};
-use crate::kernels::compact::{Book, Granule, ROWS};
-use crate::kernels::simd::{Kernel, LANES, PANEL, Simd};
+use crate::kernels::simd::{Book, GRANULE, Granule, Kernel, LANES, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
 /// Signed bytes, ready to multiply.
@@ -176,19 +175,29 @@ impl<const VNNI: bool> Simd for X86<false, VNNI> {
     }
 
     #[inline(always)]
+    fn store_words(self, words: [__m256i; 2], to: &mut [u32; PANEL]) {
+        let start = to.as_mut_ptr().cast::<__m256i>();
+        // SAFETY: the token proves AVX2; the reference covers the 64 bytes written.
+        unsafe {
+            _mm256_storeu_si256(start, words[0]);
+            _mm256_storeu_si256(start.add(1), words[1]);
+        }
+    }
+
+    #[inline(always)]
     fn book(self, from: &Book) -> __m256i {
         // SAFETY: the token proves AVX2; the reference covers the 16 bytes read.
         unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(from.as_ptr().cast())) }
     }
 
     #[inline(always)]
-    fn granule(self, book: __m256i, granule: &Granule) -> [[__m256i; 2]; ROWS] {
+    fn granule(self, book: __m256i, granule: &Granule) -> [[__m256i; 2]; GRANULE] {
         let low = [
             load_bytes(self, &granule.low[0]),
             load_bytes(self, &granule.low[1]),
         ];
         let (first, second) = self.nibbles(&granule.codes);
-        let mut rows = [first; ROWS];
+        let mut rows = [first; GRANULE];
         for (half, codes) in [first, second].into_iter().enumerate() {
             for i in 0..2 {
                 // SAFETY: the token proves AVX2.

@@ -4,8 +4,7 @@ use std::arch::x86_64::*;
 
 use super::amx::Tiles;
 use super::{Avx512, Avx512Vnni, X86};
-use crate::kernels::compact::{Book, Granule, ROWS};
-use crate::kernels::simd::{Kernel, PANEL, Simd};
+use crate::kernels::simd::{Book, GRANULE, Granule, Kernel, PANEL, Simd};
 use crate::kernels::walk::Walk;
 
 /// The sixty-four bytes of `bytes`.
@@ -14,15 +13,6 @@ fn load_bytes<T, const BF16: bool>(_: X86<true, BF16>, bytes: &[T; 4 * PANEL]) -
     const { assert!(size_of::<T>() == 1) }
     // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-}
-
-impl<const BF16: bool> X86<true, BF16> {
-    /// Stores words to memory.
-    #[inline(always)]
-    pub(crate) fn store_words(self, words: __m512i, to: &mut [u32; PANEL]) {
-        // SAFETY: the token proves AVX-512; the reference covers the 64 bytes written.
-        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) }
-    }
 }
 
 // In every method below the instruction is available because the token exists only where `detect`
@@ -57,7 +47,7 @@ impl<const BF16: bool> Simd for X86<true, BF16> {
 
     #[inline(always)]
     fn tiles(self) -> Option<Tiles> {
-        Tiles::of(self)
+        if BF16 { self.tiles } else { None }
     }
 
     #[inline(always)]
@@ -118,13 +108,19 @@ impl<const BF16: bool> Simd for X86<true, BF16> {
     }
 
     #[inline(always)]
+    fn store_words(self, words: __m512i, to: &mut [u32; PANEL]) {
+        // SAFETY: the token proves AVX-512; the reference covers the 64 bytes written.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), words) }
+    }
+
+    #[inline(always)]
     fn book(self, from: &Book) -> __m512i {
         // SAFETY: the token proves AVX-512; the reference covers the 16 bytes read.
         unsafe { _mm512_broadcast_i32x4(_mm_loadu_si128(from.as_ptr().cast())) }
     }
 
     #[inline(always)]
-    fn granule(self, book: __m512i, granule: &Granule) -> [__m512i; ROWS] {
+    fn granule(self, book: __m512i, granule: &Granule) -> [__m512i; GRANULE] {
         let low = [
             load_bytes(self, &granule.low[0]),
             load_bytes(self, &granule.low[1]),

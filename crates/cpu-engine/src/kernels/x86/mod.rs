@@ -37,8 +37,8 @@ const BLOCK: usize = 4 << 12;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct X86<const WIDE: bool, const MORE: bool> {
     walk: Walk,
-    /// True if there are tiles and kernels should use them.
-    tiles: bool,
+    /// The unit that multiplies tiles, if there is one and kernels should use it.
+    tiles: Option<Tiles>,
 }
 
 /// AVX2 and FMA.
@@ -65,7 +65,7 @@ impl<const WIDE: bool, const MORE: bool> X86<WIDE, MORE> {
     pub(crate) fn plain(self) -> X86<WIDE, false> {
         X86 {
             walk: self.walk,
-            tiles: false,
+            tiles: None,
         }
     }
 
@@ -73,7 +73,7 @@ impl<const WIDE: bool, const MORE: bool> X86<WIDE, MORE> {
     fn found(kernels: KernelChoice) -> Self {
         Self {
             walk: Walk::usual(kernels),
-            tiles: false,
+            tiles: None,
         }
     }
 }
@@ -111,12 +111,14 @@ token!(Avx512: "avx2" "fma" "f16c" "avx512f" "avx512bw" "avx512vl" "avx512vnni" 
 impl Avx512 {
     /// This set with tiles, if the processor has them too.
     pub(crate) fn with_tiles() -> Option<Self> {
-        Some(Tiles::detect()?.vectors())
+        let simd = Self::detect()?;
+        let tiles = Some(Tiles::detect()?);
+        Some(Self { tiles, ..simd })
     }
 
     /// True if kernels use tiles.
     pub(crate) fn has_tiles(self) -> bool {
-        self.tiles
+        self.tiles.is_some()
     }
 }
 

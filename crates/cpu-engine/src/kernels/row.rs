@@ -1,0 +1,88 @@
+//! Rows of panels: one or two inputs of sixteen neighbouring output columns in each storage of
+//! floating-point numbers, and the scales of integers.
+
+use lm::saturated_half;
+
+use super::simd::{PANEL, Simd};
+
+/// One input of sixteen neighbouring output columns in f32: one cache line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct F32Row(pub(crate) [f32; PANEL]);
+
+impl F32Row {
+    /// Sets one column.
+    pub(crate) fn set(&mut self, column: usize, value: f32) {
+        self.0[column] = value;
+    }
+}
+
+/// Sixteen numbers of a panel, in any storage.
+pub(crate) trait PanelRow: Copy + Default + Send + Sync {
+    /// Sets one column, rounded if necessary.
+    fn put(&mut self, column: usize, value: f32);
+
+    /// All columns, as f32.
+    fn load<S: Simd>(&self, simd: S) -> S::P;
+}
+
+impl PanelRow for F32Row {
+    fn put(&mut self, column: usize, value: f32) {
+        self.set(column, value);
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(&self, simd: S) -> S::P {
+        simd.load_panel(&self.0)
+    }
+}
+
+/// One input of sixteen neighbouring output columns in half precision.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(32))]
+pub(crate) struct F16Row([u16; PANEL]);
+
+impl PanelRow for F16Row {
+    /// Numbers beyond the range of f16 become its largest number.
+    fn put(&mut self, column: usize, value: f32) {
+        self.0[column] = saturated_half(value).to_bits();
+    }
+
+    #[inline(always)]
+    fn load<S: Simd>(&self, simd: S) -> S::P {
+        simd.widen_halves(&self.0)
+    }
+}
+
+/// Two inputs of sixteen columns, the first in the high half of each word.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct PairRow(pub(crate) [u32; PANEL]);
+
+impl PairRow {
+    /// Stores the weight of one column and input (0 or 1), rounded to nearest even.
+    pub(crate) fn set(&mut self, column: usize, input: usize, weight: f32) {
+        let bits = u32::from(half::bf16::from_f32(weight).to_bits());
+        let shift = 16 - 16 * input;
+        let word = &mut self.0[column];
+        *word = *word & !(0xffff << shift) | bits << shift;
+    }
+
+    /// The words of the columns.
+    pub(crate) fn words(&self) -> [u32; PANEL] {
+        self.0
+    }
+}
+
+/// Scales of one group of sixteen columns, as multiples of their columns' units.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(16))]
+pub(crate) struct ScaleRow(pub(crate) [i8; PANEL]);
+
+impl ScaleRow {
+    /// The scales as f32, given the units.
+    #[inline(always)]
+    pub(crate) fn load<S: Simd>(&self, simd: S, units: S::P) -> S::P {
+        simd.mul_panel(simd.expand_bytes(&self.0), units)
+    }
+}
