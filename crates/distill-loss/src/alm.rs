@@ -7,6 +7,15 @@ use crate::rows::{likelihood_gradient, softmax};
 /// would divide by zero.
 const LEAST: f64 = 1e-6;
 
+/// A binarised KL with its derivative.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BinarisedKl {
+    /// The KL, in nats.
+    pub value: f64,
+    /// Its derivative by the log-likelihood under the drafter.
+    pub slope: f64,
+}
+
 /// Binarised KL of one chunk and its derivative by `log_q`.
 ///
 /// With `a = p^(1/tau)` and `b = q^(1/tau)`: `a ln(a / b) + (1 - a) ln((1 - a) / (1 - b))`, and
@@ -15,13 +24,15 @@ const LEAST: f64 = 1e-6;
 ///
 /// - `log_q`, `log_p`: log-likelihoods of the chunk, at most 0
 /// - `tau`: positive
-pub fn binarised_kl(log_q: f64, log_p: f64, tau: f64) -> (f64, f64) {
+pub fn binarised_kl(log_q: f64, log_p: f64, tau: f64) -> BinarisedKl {
     let u = (log_q / tau).min(-LEAST);
     let v = (log_p / tau).min(-LEAST);
     let (not_b, not_a) = (-u.exp_m1(), -v.exp_m1());
     let a = v.exp();
-    let value = a * (v - u) + not_a * (not_a / not_b).ln();
-    (value, (not_a - not_b) / (tau * not_b))
+    BinarisedKl {
+        value: a * (v - u) + not_a * (not_a / not_b).ln(),
+        slope: (not_a - not_b) / (tau * not_b),
+    }
 }
 
 /// [`binarised_kl`] between the drafter's and the target's likelihood of a chunk of text.
@@ -42,7 +53,7 @@ pub fn alm(logits: &mut [f32], labels: &[u32], log_p: f64, tau: f64, weight: f64
     for (row, label) in logits.chunks_exact_mut(width.max(1)).zip(labels) {
         log_q += softmax(row, *label as usize);
     }
-    let (value, slope) = binarised_kl(log_q, log_p, tau);
+    let BinarisedKl { value, slope } = binarised_kl(log_q, log_p, tau);
     for (row, label) in logits.chunks_exact_mut(width.max(1)).zip(labels) {
         likelihood_gradient(row, *label as usize, -weight * slope);
     }

@@ -29,6 +29,15 @@ pub struct Chunk {
     pub special: bool,
 }
 
+/// A special token of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Special {
+    /// The token.
+    pub token: TargetId,
+    /// True if a chunk of one target token teaches it.
+    pub learnt: bool,
+}
+
 /// One response as training material.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Example {
@@ -40,8 +49,8 @@ pub struct Example {
     /// The response, in order. Chunks of one and one token are the positions of L_DM, chunks of
     /// several draft tokens and one target token those of L_N-gram.
     pub chunks: Vec<Chunk>,
-    /// Special tokens of the response, and whether a chunk of one target token teaches each.
-    pub specials: Vec<(TargetId, bool)>,
+    /// Special tokens of the response, in order.
+    pub specials: Vec<Special>,
     /// Added to the logits of each column, and to the target's, before they are compared: 0 for a column that
     /// stands for itself, the logarithm of the number it stands for where columns were
     /// [sampled](Self::narrow). Empty for all 0.
@@ -154,7 +163,8 @@ impl Example {
         }
         let special = |(token, learnt): (&TargetId, bool)| {
             let special = pair.target.role(*token).is_some();
-            special.then_some((*token, learnt))
+            let token = *token;
+            special.then_some(Special { token, learnt })
         };
         Self {
             ids: context.iter().map(|id| id.get()).collect(),

@@ -121,7 +121,7 @@ mod rows;
 mod teacher;
 mod terms;
 
-pub use alm::{alm, binarised_kl};
+pub use alm::{BinarisedKl, alm, binarised_kl};
 pub use batch::{Batch, Losses, MissingStates};
 pub use direct::DirectLoss;
 pub use direct::acceptance::{acceptance, log_acceptance};
@@ -129,7 +129,7 @@ pub use direct::forward_kl::forward_kl;
 pub use direct::jsd::jensen_shannon;
 pub use direct::nll::negative_log_likelihood;
 pub use direct::reverse_kl::reverse_kl;
-pub use example::{Chunk, Example, Response};
+pub use example::{Chunk, Example, Response, Special};
 pub use ngram::NgramLoss;
 pub use ngram::approximate_kl::{Merged, approximate_kl};
 pub use ngram::nll::ngram_likelihood;

@@ -165,11 +165,10 @@ impl Cache {
 
 fn angles(client: &Client, rope: &Rope, max_len: usize, positions: usize) -> Angles {
     let table = RotaryTable::of_positions(rope, max_len, positions);
-    let (cos, sin) = table.angles();
     Angles {
-        cos: upload(client, words(cos)),
-        sin: upload(client, words(sin)),
-        len: cos.len().max(1),
+        cos: upload(client, words(table.cos())),
+        sin: upload(client, words(table.sin())),
+        len: table.cos().len().max(1),
         half: rope.dims / 2,
     }
 }

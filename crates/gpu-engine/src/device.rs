@@ -1,6 +1,7 @@
 //! Graphics devices, addressed by number.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -220,12 +221,15 @@ impl Gpu {
         all.into_iter().filter(|ty| ty.1).map(|ty| ty.0).collect()
     }
 
-    /// Bytes of memory that the units of a cube share, and the smallest and largest number of units
-    /// of a subgroup.
-    pub fn sizes(&self) -> (usize, [u32; 2]) {
+    /// Bytes of memory that the units of a cube share.
+    pub fn shared_bytes(&self) -> usize {
+        self.0.client.properties().hardware.max_shared_memory_size
+    }
+
+    /// Number of units of a subgroup, from the smallest to the largest.
+    pub fn subgroup(&self) -> RangeInclusive<u32> {
         let hardware = &self.0.client.properties().hardware;
-        let units = [hardware.plane_size_min, hardware.plane_size_max];
-        (hardware.max_shared_memory_size, units)
+        hardware.plane_size_min..=hardware.plane_size_max
     }
 
     /// Name of the adapter, as the driver gives it.

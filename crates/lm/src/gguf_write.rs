@@ -34,7 +34,7 @@ pub enum GgufType {
 impl GgufType {
     fn encoding(self, width: usize) -> Encoding {
         match self {
-            Self::Q8_0 if width.is_multiple_of(Encoding::Q8_0.block().0) => Encoding::Q8_0,
+            Self::Q8_0 if width.is_multiple_of(Encoding::Q8_0.block().values) => Encoding::Q8_0,
             _ => Encoding::F16,
         }
     }

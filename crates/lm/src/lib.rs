@@ -30,7 +30,8 @@ pub use error::LmError;
 pub use gguf_write::{GgufType, check_gguf, write_gguf};
 pub use init::{RandomWeights, random_checkpoint};
 pub use lora::{
-    ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, Projections, adapted,
+    ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, ProjectionShape,
+    Projections, adapted,
 };
 pub use names::{
     EMBEDDING, FINAL_NORM, HEAD, NormNames, Stored, canonical, constant_start, expected_tensors,

@@ -88,9 +88,14 @@ impl AdamW {
         self.config
     }
 
-    /// Number of steps, and the moments (none before the first step), for saving.
-    pub fn state(&self) -> (u64, &[Moments]) {
-        (self.steps, &self.moments)
+    /// Number of steps taken so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The moments; none before the first step.
+    pub fn moments(&self) -> &[Moments] {
+        &self.moments
     }
 
     /// Applies one update to weights in one vector, in place. Returns the norm of the gradient

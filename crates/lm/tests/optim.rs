@@ -54,7 +54,7 @@ fn steps_follow_the_definition() {
     for (found, expected) in weights.iter().zip(&expected) {
         assert!((f64::from(*found) - expected.weight).abs() < 1e-6);
     }
-    assert_eq!(optimizer.state().0, 4);
+    assert_eq!(optimizer.steps(), 4);
 }
 
 #[test]
@@ -63,5 +63,5 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
     let mut weights = [1.0, 2.0];
     let error = optimizer.step_flat(&mut weights, &[f32::NAN, 1.0], 0.1);
     assert!(matches!(error, Err(LmError::Device(_))));
-    assert_eq!((weights, optimizer.state().0), ([1.0, 2.0], 0));
+    assert_eq!((weights, optimizer.steps()), ([1.0, 2.0], 0));
 }

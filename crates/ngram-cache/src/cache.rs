@@ -263,10 +263,9 @@ impl NgramCache {
         Insertion::Replaced { before: kept }
     }
 
-    /// The target token and count of exactly this n-gram.
-    pub fn get(&self, draft: &[DraftId]) -> Option<(TargetId, u32)> {
-        let entry = self.trie.entry(self.find(draft)?);
-        Some((TargetId(entry.target), entry.count))
+    /// The n-gram of exactly these draft tokens.
+    pub fn get(&self, draft: &[DraftId]) -> Option<Ngram> {
+        Some(self.ngram(self.find(draft)?))
     }
 
     /// The longest stored n-gram that `draft` starts with.

@@ -193,7 +193,7 @@ fn assert_equal(cache: &NgramCache, model: &Model) {
     for ngram in &sorted {
         let node = cache.descend(cache.root(), &ngram.draft).unwrap();
         assert_eq!(cache.token(node), Some(ngram.target));
-        assert_eq!(cache.get(&ngram.draft), Some((ngram.target, ngram.count)));
+        assert_eq!(cache.get(&ngram.draft).as_ref(), Some(ngram));
     }
 }
 

@@ -232,10 +232,9 @@ fn a_sealed_file_that_breaks_a_rule_names_the_ngram() {
         );
     }
     let right = with(head(2, u64::MAX, 1), &[2, 9, 3, 8, 2, 5, 6]);
-    assert_eq!(
-        scratch.load(&right).unwrap().get(&[DraftId(5), DraftId(6)]),
-        Some((TargetId(9), 3))
-    );
+    let loaded = scratch.load(&right).unwrap();
+    let found = loaded.get(&[DraftId(5), DraftId(6)]).unwrap();
+    assert_eq!((found.target, found.count), (TargetId(9), 3));
 }
 
 proptest! {

@@ -18,7 +18,7 @@ use vocab_align::DraftId;
 
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control, Controlled, Watched};
-use super::drafter_training::Update;
+use super::drafter_training::{LearnerCounts, Update};
 use super::error::{OnlineError, Result};
 use super::learner::{Learner, Learnt};
 use super::lookups::with_copies;
@@ -595,13 +595,13 @@ impl DraftingArm {
     /// An update is under way.
     pub(super) fn counts(&mut self) -> Result<ArmCounts> {
         let learner = self.learner.as_mut();
-        let (updates, prompts) = learner
+        let learnt = learner
             .map(Learner::counts)
             .transpose()?
             .unwrap_or_default();
         Ok(ArmCounts {
-            updates,
-            prompts,
+            updates: learnt.updates,
+            prompts: learnt.prompts,
             streamed: self.adaptive.prompts(),
             specials: self.specials.clone(),
         })
@@ -613,7 +613,10 @@ impl DraftingArm {
     /// An update is under way.
     pub(super) fn count_from(&mut self, counts: ArmCounts) -> Result<()> {
         if let Some(learner) = &mut self.learner {
-            learner.count_from((counts.updates, counts.prompts))?;
+            learner.count_from(LearnerCounts {
+                updates: counts.updates,
+                prompts: counts.prompts,
+            })?;
         }
         self.adaptive.count_from(counts.streamed);
         self.specials = counts.specials;

@@ -51,6 +51,15 @@ pub struct Update {
     pub agreed: Option<Agreed>,
 }
 
+/// Numbers of a drafter's training.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LearnerCounts {
+    /// Number of updates.
+    pub updates: u32,
+    /// Number of prompts that they learnt from.
+    pub prompts: u32,
+}
+
 /// Training state of one adapter, or of the drafter if all its weights are trained.
 struct AdapterTraining {
     /// `None` while the trainer holds the adapter, and without adapters.
@@ -302,13 +311,15 @@ impl DrafterTraining {
         Ok(Some((update, weights)))
     }
 
-    /// Numbers of updates, and of the prompts that they learnt from.
-    pub(super) fn counts(&self) -> (u32, u32) {
-        (self.updates, self.prompts)
+    pub(super) fn counts(&self) -> LearnerCounts {
+        LearnerCounts {
+            updates: self.updates,
+            prompts: self.prompts,
+        }
     }
 
-    pub(super) fn count_from(&mut self, (updates, prompts): (u32, u32)) {
-        (self.updates, self.prompts) = (updates, prompts);
+    pub(super) fn count_from(&mut self, counts: LearnerCounts) {
+        (self.updates, self.prompts) = (counts.updates, counts.prompts);
     }
 
     /// Limits the bytes of the examples to replay.

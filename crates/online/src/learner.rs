@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use distill_loss::{Example, Terms};
 use lm::Checkpoint;
 
-use super::drafter_training::{DrafterTraining, Update};
+use super::drafter_training::{DrafterTraining, LearnerCounts, Update};
 use super::error::{OnlineError, Result};
 use super::weights::LearntWeights;
 use experiment::LearnConfig;
@@ -185,7 +185,7 @@ impl Learner {
     ///
     /// # Errors
     /// An update is under way.
-    pub fn counts(&mut self) -> Result<(u32, u32)> {
+    pub fn counts(&mut self) -> Result<LearnerCounts> {
         Ok(self.training()?.counts())
     }
 
@@ -193,7 +193,7 @@ impl Learner {
     ///
     /// # Errors
     /// An update is under way.
-    pub fn count_from(&mut self, counts: (u32, u32)) -> Result<()> {
+    pub fn count_from(&mut self, counts: LearnerCounts) -> Result<()> {
         self.training()?.count_from(counts);
         Ok(())
     }

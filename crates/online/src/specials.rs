@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use distill_loss::Special;
 use results::SpecialInfo;
 use serde::{Deserialize, Serialize};
 use spec_decode::Pair;
-use vocab_align::TargetId;
 
 /// Numbers of times that each token was emitted in a streamed answer, and that it was learnt. A
 /// special token without a counterpart in the drafter's vocabulary cannot be learnt.
@@ -17,8 +17,8 @@ pub struct Specials {
 
 impl Specials {
     /// Adds the tokens of one answer; logs once if one cannot be learnt.
-    pub(super) fn add(&mut self, arm: &str, pair: &Pair, specials: &[(TargetId, bool)]) {
-        for (token, learnt) in specials {
+    pub(super) fn add(&mut self, arm: &str, pair: &Pair, specials: &[Special]) {
+        for Special { token, learnt } in specials {
             let name = pair.target.content(*token).unwrap_or_default();
             let count = match self.counts.get_mut(name) {
                 Some(count) => count,

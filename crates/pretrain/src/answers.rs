@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use anyhow::Result;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
 use lm::{TensorSource, WeightType};
@@ -10,6 +9,8 @@ use models::Engine;
 use rayon::prelude::*;
 use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
 use vocab_align::{TargetId, TokenId};
+
+use crate::error::Result;
 
 /// A model that answers prompts on all cores, one prompt per core at a time.
 pub(crate) struct Answerer {
@@ -50,10 +51,10 @@ impl Answerer {
 
     /// Answers every prompt. The answers do not depend on the number of cores.
     pub(crate) fn answer(&self, prompts: &[&[u32]], bar: &ProgressBar) -> Result<Vec<Vec<u32>>> {
-        let one = |engine: &mut Result<Engine>, place: usize| -> Result<Vec<u32>> {
+        let one = |engine: &mut Option<Engine>, place: usize| -> Result<Vec<u32>> {
             let engine = match engine {
-                Ok(engine) => engine,
-                Err(error) => anyhow::bail!("{error:#}"),
+                Some(engine) => engine,
+                None => engine.insert(self.engine()?),
             };
             let prompt: Vec<TargetId> =
                 prompts[place].iter().map(|id| TargetId::new(*id)).collect();
@@ -62,12 +63,13 @@ impl Answerer {
             bar.inc(1);
             Ok(done.tokens.into_iter().map(TokenId::get).collect())
         };
-        let engine = || {
-            let engine = CpuEngine::with_weights(self.packed.clone(), self.options.clone())?;
-            Ok(Engine::of(Box::new(engine)))
-        };
         let places = (0..prompts.len()).into_par_iter();
-        places.map_init(engine, one).collect()
+        places.map_init(|| None, one).collect()
+    }
+
+    fn engine(&self) -> Result<Engine> {
+        let engine = CpuEngine::with_weights(self.packed.clone(), self.options.clone())?;
+        Ok(Engine::of(Box::new(engine)))
     }
 }
 

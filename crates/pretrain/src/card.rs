@@ -3,10 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-
 use super::answers::Habits;
 use super::config::{Recipe, TokenizerStyle};
+use super::error::{PretrainError, Result};
 use super::train::Trained;
 use crate::CorpusSource;
 
@@ -121,7 +120,7 @@ pub(crate) struct TaskHabits {
 /// A folder without a card; a card that cannot be written.
 pub fn add_habits(out: &Path, rows: &[TaskHabits]) -> Result<()> {
     let path = out.join("README.md");
-    let old = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let old = std::fs::read_to_string(&path).map_err(PretrainError::io(&path))?;
     let mut card = old.split(HEADING).next().unwrap_or_default().to_owned();
     if !rows.is_empty() {
         card.push_str(HEADING);
@@ -144,5 +143,5 @@ pub fn add_habits(out: &Path, rows: &[TaskHabits]) -> Result<()> {
             100.0 * habits.distinct
         );
     }
-    std::fs::write(&path, card).with_context(|| path.display().to_string())
+    std::fs::write(&path, card).map_err(PretrainError::io(&path))
 }

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use lm::host::Products;
 use lm::{Architecture, LmConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::CorpusSource;
 use crate::cut::CutRecipe;
+use crate::error::{PretrainError, Result};
 use models::PromptTemplate;
 
 /// Everything that determines a model, apart from the data files.
@@ -177,15 +177,23 @@ impl Recipe {
     /// # Errors
     /// A file that cannot be read, or a wrong key; the error names the file and the line or key.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("{}: cannot be read", path.display()))?;
-        let mut recipe: Self = toml::from_str(&text).with_context(|| path.display().to_string())?;
-        if let Some(folder) = path.parent() {
+        let text = std::fs::read_to_string(path).map_err(|source| PretrainError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, path.parent()).map_err(|error| PretrainError::Recipe {
+            path: path.to_owned(),
+            source: Box::new(error),
+        })
+    }
+
+    /// Parses and checks the text of a recipe in `folder`.
+    fn parse(text: &str, folder: Option<&Path>) -> Result<Self> {
+        let mut recipe: Self = toml::from_str(text)?;
+        if let Some(folder) = folder {
             recipe.beside(folder);
         }
-        recipe
-            .validate()
-            .with_context(|| path.display().to_string())?;
+        recipe.validate()?;
         Ok(recipe)
     }
 
@@ -213,54 +221,44 @@ impl Recipe {
 
     fn validate(&self) -> Result<()> {
         if self.train.from.is_some() && self.train.cut.is_some() {
-            bail!("train.from and train.cut both say what to begin with; name one");
+            return Err(PretrainError::TwoBeginnings);
         }
         if !(1..=3).contains(&self.tokenizer.digits) {
-            bail!(
-                "tokenizer.digits = {} is outside 1..=3",
-                self.tokenizer.digits
-            );
+            return Err(PretrainError::Digits(self.tokenizer.digits));
         }
         if self.template.end_of_turn != self.tokenizer.eos {
-            bail!(
-                "template.end_of_turn must be tokenizer.eos (`{}`)",
-                self.tokenizer.eos
-            );
+            return Err(PretrainError::EndOfTurn(self.tokenizer.eos.clone()));
         }
         if self.train.sequence < 2 || self.train.batch == 0 {
-            bail!("train.sequence must be at least 2 and train.batch at least 1");
+            return Err(PretrainError::EmptyStep);
         }
         if self.train.sequence > self.model.max_positions {
-            bail!(
-                "train.sequence exceeds model.max_positions = {}",
-                self.model.max_positions
-            );
+            return Err(PretrainError::LongSequence(self.model.max_positions));
         }
         if self.train.eval_every == 0 || self.train.save_every == 0 {
-            bail!("train.eval_every and train.save_every must be at least 1");
+            return Err(PretrainError::NoInterval);
         }
         if let Some(own) = &self.unlikelihood {
             if own.answers == 0 || own.answer_tokens == 0 {
-                bail!("unlikelihood.answers and unlikelihood.answer_tokens must be at least 1");
+                return Err(PretrainError::NoAnswers);
             }
             if self.template.max_prompt_tokens + own.answer_tokens > self.model.max_positions {
-                bail!(
-                    "template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {}",
-                    self.model.max_positions
-                );
+                return Err(PretrainError::LongAnswers(self.model.max_positions));
             }
             let known = |task: &String| {
                 let source = CorpusSource::Task(task.clone());
                 self.data.sources.contains(&source)
             };
             if let Some(task) = own.tasks.iter().find(|task| !known(task)) {
-                bail!("unlikelihood.tasks: `{task}` is no task of data.sources");
+                return Err(PretrainError::UnknownTask(task.clone()));
             }
-            if !(own.weight.is_finite() && own.weight >= 0.0) {
-                bail!("unlikelihood.weight = {} is no weight", own.weight);
-            }
-            if !(own.keep.is_finite() && own.keep >= 0.0) {
-                bail!("unlikelihood.keep = {} is no weight", own.keep);
+            for (key, value) in [
+                ("unlikelihood.weight", own.weight),
+                ("unlikelihood.keep", own.keep),
+            ] {
+                if !(value.is_finite() && value >= 0.0) {
+                    return Err(PretrainError::Weight { key, value });
+                }
             }
         }
         Ok(())

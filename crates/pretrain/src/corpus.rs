@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use models::{PromptTemplate, Rendered, TemplateError};
-use streams::{DataSource, Split, StreamError, StreamRng, load_texts};
+use streams::{DataSource, Split, StreamError, StreamRng, Text, load_texts};
 use trace::{TraceError, TraceFile, file_sha256};
 use vocab_align::{AlignError, TargetId, TokenId, Vocabulary};
 
@@ -350,11 +350,11 @@ fn text_documents(path: &std::path::Path) -> Result<Vec<Document>, StreamError> 
         .file_stem()
         .map(|s| s.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let document = |(id, content)| Document {
-        id,
+    let document = |text: Text| Document {
+        id: text.id,
         source: source.clone(),
         prompt: None,
-        content,
+        content: text.text,
         end_of_turn: String::new(),
         held_out: false,
     };

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use lm::{Checkpoint, LmConfig, StoredCheckpoint, TensorSource};
 use serde::{Deserialize, Serialize};
 
 use crate::Recipe;
+use crate::error::{PretrainError, Result};
 
 /// Prefix of the names of a block's tensors; the block's number follows it.
 const BLOCK: &str = "model.layers.";
@@ -33,17 +33,13 @@ impl CutRecipe {
         let blocks = self.blocks.clone().unwrap_or_else(|| usual().collect());
         let rising = blocks.windows(2).all(|pair| pair[0] < pair[1]);
         match (blocks.last(), rising) {
-            _ if kept > held => {
-                bail!("model.layers = {kept}, but the model of train.cut has {held} blocks")
-            }
-            _ if blocks.len() != kept => bail!(
-                "train.cut.blocks names {} blocks, but model.layers = {kept}",
-                blocks.len()
-            ),
-            (_, false) => bail!("train.cut.blocks must rise"),
-            (Some(last), _) if *last >= held => {
-                bail!("train.cut.blocks: there is no block {last}: the model has {held}")
-            }
+            _ if kept > held => Err(PretrainError::FewBlocks { kept, held }),
+            _ if blocks.len() != kept => Err(PretrainError::BlockCount {
+                named: blocks.len(),
+                kept,
+            }),
+            (_, false) => Err(PretrainError::BlockOrder),
+            (Some(last), _) if *last >= held => Err(PretrainError::NoBlock { block: *last, held }),
             _ => Ok(blocks),
         }
     }
@@ -51,8 +47,8 @@ impl CutRecipe {
     /// The shape of the model that remains. `[model]` and `tokenizer.vocab_size` of the recipe must
     /// describe it.
     pub(crate) fn config(&self, recipe: &Recipe, (bos, eos): (u32, u32)) -> Result<LmConfig> {
-        let folder = hub::local_folder(&self.from).context("train.cut.from")?;
-        let whole = StoredCheckpoint::read_config(&folder).context("train.cut.from")?;
+        let folder = hub::local_folder(&self.from).map_err(PretrainError::cut)?;
+        let whole = StoredCheckpoint::read_config(&folder).map_err(PretrainError::cut)?;
         let blocks = self.blocks(recipe.model.layers, whole.num_layers)?;
         let described = recipe.lm_config(bos, eos)?;
         let (own, told) = (whole.to_json(), described.to_json());
@@ -67,11 +63,11 @@ impl CutRecipe {
             ("vocab_size", "tokenizer.vocab_size"),
         ] {
             if own.get(key) != told.get(key) {
-                bail!(
-                    "{name} is {}, but {} in the model of train.cut",
-                    told[key],
-                    own[key]
-                );
+                return Err(PretrainError::CutShape {
+                    key: name,
+                    told: told[key].clone(),
+                    own: own[key].clone(),
+                });
             }
         }
         Ok(LmConfig {
@@ -86,10 +82,10 @@ impl CutRecipe {
 
     /// The weights of the model that remains.
     pub(crate) fn weights(&self, config: &LmConfig) -> Result<Checkpoint> {
-        let folder = hub::local_folder(&self.from).context("train.cut.from")?;
-        let stored = StoredCheckpoint::open(&folder).context("train.cut.from")?;
+        let folder = hub::local_folder(&self.from).map_err(PretrainError::cut)?;
+        let stored = StoredCheckpoint::open(&folder).map_err(PretrainError::cut)?;
         let blocks = self.blocks(config.num_layers, stored.config().num_layers)?;
-        let whole = Checkpoint::of(&stored).context("train.cut.from")?;
+        let whole = Checkpoint::of(&stored).map_err(PretrainError::cut)?;
         let cut = Checkpoint {
             config: config.clone(),
             tensors: whole
@@ -98,7 +94,7 @@ impl CutRecipe {
                 .filter_map(|(name, tensor)| Some((renamed(&name, &blocks)?, tensor)))
                 .collect(),
         };
-        cut.check(&folder).context("train.cut.from")?;
+        cut.check(&folder).map_err(PretrainError::cut)?;
         Ok(cut)
     }
 

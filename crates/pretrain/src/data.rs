@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
 use rayon::prelude::*;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
+use crate::error::{PretrainError, Result};
 use crate::{Corpus, Document};
 use streams::StreamRng;
 
@@ -58,7 +58,10 @@ impl TokenData {
         let total: usize = documents.iter().map(Vec::len).sum();
         let per_epoch = total.saturating_sub(1) / sequence;
         if per_epoch == 0 {
-            bail!("the training corpus has {total} tokens, fewer than one sequence of {sequence}");
+            return Err(PretrainError::ShortText {
+                tokens: total,
+                sequence,
+            });
         }
         let mut sources: Vec<&str> = corpus.held_out().map(|d| d.source.as_str()).collect();
         sources.sort_unstable();

@@ -7,6 +7,7 @@ mod config;
 mod corpus;
 mod cut;
 mod data;
+mod error;
 mod loops;
 mod samples;
 mod state;
@@ -15,7 +16,6 @@ mod train;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use lm::StoredType;
 use serde_json::json;
 use trainer::Device;
@@ -25,6 +25,8 @@ use config::TokenizerRecipe;
 pub use config::{Recipe, UnlikelihoodRecipe};
 pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, Recorded, is_held_out};
 use data::TokenData;
+use error::Result;
+pub use error::{PretrainError, passed_on};
 
 use streams::DataSource;
 
@@ -58,13 +60,9 @@ pub fn run(request: &Request) -> Result<bool> {
     let recipe = Recipe::load(&request.recipe)?;
     let out = request.out.as_path();
     if out.join("model.safetensors").exists() {
-        bail!(
-            "{}: holds a finished model; choose another --out",
-            out.display()
-        );
+        return Err(PretrainError::Finished(out.to_owned()));
     }
-    std::fs::create_dir_all(out)
-        .with_context(|| format!("{}: cannot be created", out.display()))?;
+    std::fs::create_dir_all(out).map_err(PretrainError::create(out))?;
     let mut corpus = Corpus::load(
         &recipe.data.sources,
         &request.data,
@@ -77,7 +75,7 @@ pub fn run(request: &Request) -> Result<bool> {
     let special = |name: &str| -> Result<u32> {
         match vocabulary.encode_with_specials(name)?.as_slice() {
             [id] => Ok(id.get()),
-            _ => bail!("`{name}` is not one token of the trained tokenizer"),
+            _ => Err(PretrainError::NoToken(name.to_owned())),
         }
     };
     let (bos, eos) = (
@@ -85,11 +83,10 @@ pub fn run(request: &Request) -> Result<bool> {
         special(&recipe.tokenizer.eos)?,
     );
     if vocabulary.len() != recipe.tokenizer.vocab_size {
-        bail!(
-            "tokenizer.vocab_size is {}, but the text yields {} tokens; lower it to that",
-            recipe.tokenizer.vocab_size,
-            vocabulary.len()
-        );
+        return Err(PretrainError::VocabSize {
+            wanted: recipe.tokenizer.vocab_size,
+            found: vocabulary.len(),
+        });
     }
     corpus.fit_prompts(&recipe.template, |rendered| -> Result<usize> {
         Ok(vocabulary.encode_with_specials(&rendered.text())?.len())
@@ -141,12 +138,14 @@ fn tokenizer_for(
     } else if let Some(from) = from {
         let file = hub::local_tokenizer(from)?;
         let file = file.as_ref().unwrap_or(from);
-        std::fs::copy(file, &path)
-            .with_context(|| format!("{}: tokenizer.from", from.display()))?;
+        std::fs::copy(file, &path).map_err(|source| PretrainError::Tokenizer {
+            path: from.clone(),
+            source,
+        })?;
     } else {
         let texts: Vec<String> = corpus.training().map(plain_text).collect();
         let json = tokenizer::train(recipe, texts.iter().map(String::as_str))?;
-        std::fs::write(&path, format!("{json}\n")).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, format!("{json}\n")).map_err(PretrainError::io(&path))?;
     }
     write_json(
         &out.join("tokenizer_config.json"),
@@ -181,15 +180,14 @@ fn write_folder(
         &out.join("generation_config.json"),
         &json!({"bos_token_id": trained.checkpoint.config.bos_token_id, "eos_token_id": eos, "do_sample": false}),
     )?;
-    std::fs::copy(recipe_path, out.join("recipe.toml"))
-        .with_context(|| out.display().to_string())?;
+    std::fs::copy(recipe_path, out.join("recipe.toml")).map_err(PretrainError::io(out))?;
     train::thin_log(out, trained.steps)?;
     let card = card::render(recipe, trained, data.tokens_per_epoch());
-    std::fs::write(out.join("README.md"), card).with_context(|| out.display().to_string())?;
+    std::fs::write(out.join("README.md"), card).map_err(PretrainError::io(out))?;
     // Written last: the presence of this file says that the folder is complete.
     Ok(trained.checkpoint.save(out, StoredType::Bf16)?)
 }
 
 fn write_json(path: &Path, value: &serde_json::Value) -> Result<()> {
-    std::fs::write(path, format!("{value:#}\n")).with_context(|| path.display().to_string())
+    std::fs::write(path, format!("{value:#}\n")).map_err(PretrainError::io(path))
 }

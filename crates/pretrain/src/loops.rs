@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::Result;
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
 use lm::{LanguageModel, LmError, WeightType};
@@ -14,6 +13,7 @@ use vocab_align::{TargetId, TokenId};
 use crate::answers::{Answerer, unwanted};
 use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
+use crate::error::Result;
 use crate::state;
 
 /// The phase against loops, at one step.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use models::{ModelFolder, Rendered};
 use streams::{DataSource, MiniTask, Prompt, Split};
@@ -13,6 +12,7 @@ use vocab_align::{TargetId, TokenId};
 
 use crate::answers::{Answerer, Habits};
 use crate::card::{self, TaskHabits};
+use crate::error::{PretrainError, Result};
 use crate::train::progress_bar;
 use crate::{CorpusSource, Recipe};
 
@@ -67,7 +67,7 @@ pub fn write(out: &Path, data: &DataSource, progress: bool) -> Result<()> {
         }
     }
     let path = out.join(FILE);
-    std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+    std::fs::write(&path, text).map_err(PretrainError::io(&path))?;
     card::add_habits(out, &habits(&folder, out, data, progress)?)
 }
 

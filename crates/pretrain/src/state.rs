@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use lm::{
     AdamW, Checkpoint, HostTensor, LmConfig, Moments, StoredType, read_safetensors,
     write_safetensors,
 };
+
+use crate::error::{PretrainError, Result};
 
 const STEP: &str = "step";
 
@@ -28,13 +29,13 @@ fn file(out: &Path) -> PathBuf {
 /// Writes the state as one file, through a temporary file. A kill at any moment leaves the previous
 /// state or the new one, never a mixture.
 pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()> {
-    let (step, moments) = optimizer.state();
+    let step = optimizer.steps();
     let mut tensors: BTreeMap<String, HostTensor> = checkpoint
         .tensors
         .iter()
         .map(|(name, t)| (format!("weight.{name}"), t.clone()))
         .collect();
-    for (i, moment) in moments.iter().enumerate() {
+    for (i, moment) in optimizer.moments().iter().enumerate() {
         for (kind, data) in [("first", &moment.first), ("second", &moment.second)] {
             let tensor = HostTensor {
                 shape: vec![data.len()],
@@ -67,7 +68,7 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     let mut tensors = BTreeMap::new();
     read_safetensors(&path, &mut tensors)?;
     let Some(halves) = tensors.remove(STEP).filter(|t| t.data.len() == 2) else {
-        bail!("{}: tensor `{STEP}` is missing", path.display());
+        return Err(PretrainError::NoStep(path));
     };
     let step = ((halves.data[0] as u64) << 16) + halves.data[1] as u64;
     let mut take = |prefix: &str| -> Vec<(String, HostTensor)> {
@@ -100,7 +101,7 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     };
     checkpoint
         .check(&path)
-        .context("the saved state belongs to another model; use another --out")?;
+        .map_err(|source| PretrainError::OtherState { source })?;
     Ok(Some(Saved {
         checkpoint,
         moments,
@@ -137,7 +138,7 @@ pub fn load_before(out: &Path, config: &LmConfig) -> Result<Checkpoint> {
 pub fn remove(out: &Path) -> Result<()> {
     for path in [file(out), before(out)] {
         if path.exists() {
-            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+            std::fs::remove_file(&path).map_err(PretrainError::io(&path))?;
         }
     }
     Ok(())

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use anyhow::{Result, anyhow};
 use serde_json::{Value, json};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::BpeTrainer;
@@ -10,6 +9,7 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Tokenizer};
 
 use super::config::{TokenizerRecipe, TokenizerStyle};
+use super::error::{PretrainError, Result};
 
 /// Text of the unknown token. It is never produced, since every byte has a token.
 const UNKNOWN: &str = "<unk>";
@@ -26,7 +26,7 @@ pub fn train<'a>(
     recipe: &TokenizerRecipe,
     texts: impl Iterator<Item = &'a str> + Send,
 ) -> Result<Value> {
-    let library = |e: tokenizers::Error| anyhow!("tokenizer training: {e}");
+    let library = PretrainError::Library;
     let mut tokenizer: Tokenizer = pipeline(recipe).to_string().parse().map_err(library)?;
     let mut trainer = TrainerWrapper::from(trainer(recipe));
     // Character-level training reads line by line. A line break is then no character of the
@@ -132,11 +132,11 @@ fn split(pattern: &str) -> Value {
 fn add_byte_tokens(tokenizer: &mut Value, specials: usize) -> Result<()> {
     let vocab = tokenizer["model"]["vocab"]
         .as_object_mut()
-        .ok_or_else(|| anyhow!("the trained vocabulary is no map"))?;
+        .ok_or(PretrainError::Internal("the trained vocabulary is no map"))?;
     for id in vocab.values_mut() {
         let old = id
             .as_u64()
-            .ok_or_else(|| anyhow!("a trained token has no id"))?;
+            .ok_or(PretrainError::Internal("a trained token has no id"))?;
         *id = if (old as usize) < specials {
             old
         } else {

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use lm::{AdamW, AdamWConfig, Checkpoint, random_checkpoint};
 use serde::Serialize;
@@ -13,6 +12,7 @@ use trainer::{Backend, Device, Step};
 
 use super::config::Recipe;
 use super::data::TokenData;
+use super::error::{PretrainError, Result};
 use super::loops::Phase;
 use super::state;
 
@@ -115,7 +115,7 @@ impl Run<'_> {
                 }
             };
             if !loss.is_finite() {
-                bail!("step {step}: the loss is {loss}; lower train.lr");
+                return Err(PretrainError::Diverged { step, loss });
             }
             let done = step + 1;
             let seconds = began.elapsed().as_secs_f64();
@@ -157,15 +157,17 @@ impl Run<'_> {
         let Some(folder) = &self.recipe.train.from else {
             return Ok(random_checkpoint(config, self.recipe.seed));
         };
-        let loaded = Checkpoint::load(folder)
-            .with_context(|| format!("train.from = {}", folder.display()))?;
+        let loaded = Checkpoint::load(folder).map_err(|error| PretrainError::Beginning {
+            path: folder.clone(),
+            source: Box::new(error.into()),
+        })?;
         let checkpoint = Checkpoint {
             config: config.clone(),
             tensors: loaded.tensors,
         };
         checkpoint
             .check(folder)
-            .context("train.from: that model has another shape than [model]")?;
+            .map_err(|source| PretrainError::OtherShape { source })?;
         Ok(checkpoint)
     }
 
@@ -173,12 +175,12 @@ impl Run<'_> {
         data.held_out
             .iter()
             .map(|(source, sequences)| {
-                let (loss, tokens) = model.evaluate(sequences, self.recipe.train.batch)?;
+                let found = model.evaluate(sequences, self.recipe.train.batch)?;
                 Ok(HeldOutRow {
                     step,
                     held_out: source.clone(),
-                    loss,
-                    tokens,
+                    loss: found.mean(),
+                    tokens: found.tokens,
                 })
             })
             .collect()
@@ -212,7 +214,7 @@ const KEPT: u64 = 1000;
 pub(crate) fn thin_log(out: &Path, steps: u64) -> Result<()> {
     let every = steps.div_ceil(KEPT).max(1);
     let path = out.join("training.jsonl");
-    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read_to_string(&path).map_err(PretrainError::io(&path))?;
     let stays = |line: &&str| {
         let row: Option<serde_json::Value> = serde_json::from_str(line).ok();
         row.is_some_and(|row| {
@@ -225,7 +227,7 @@ pub(crate) fn thin_log(out: &Path, steps: u64) -> Result<()> {
         .filter(stays)
         .flat_map(|line| [line, "\n"])
         .collect();
-    std::fs::write(&path, kept).with_context(|| path.display().to_string())
+    std::fs::write(&path, kept).map_err(PretrainError::io(&path))
 }
 
 /// The file `training.jsonl`, cut back to the step from which training resumes.
@@ -236,8 +238,7 @@ struct Log {
 
 impl Log {
     fn open(out: &Path, start: u64) -> Result<Self> {
-        std::fs::create_dir_all(out)
-            .with_context(|| format!("{}: cannot be created", out.display()))?;
+        std::fs::create_dir_all(out).map_err(PretrainError::create(out))?;
         let path = out.join("training.jsonl");
         let text = if start > 0 {
             std::fs::read_to_string(&path).unwrap_or_default()
@@ -252,11 +253,11 @@ impl Log {
             })
             .flat_map(|line| [line, "\n"])
             .collect();
-        std::fs::write(&path, kept).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, kept).map_err(PretrainError::io(&path))?;
         let file = OpenOptions::new()
             .append(true)
             .open(&path)
-            .with_context(|| path.display().to_string())?;
+            .map_err(PretrainError::io(&path))?;
         Ok(Self { file, path })
     }
 
@@ -264,6 +265,6 @@ impl Log {
         let line = serde_json::to_string(row)? + "\n";
         self.file
             .write_all(line.as_bytes())
-            .with_context(|| self.path.display().to_string())
+            .map_err(PretrainError::io(&self.path))
     }
 }

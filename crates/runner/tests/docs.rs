@@ -568,7 +568,7 @@ fn every_file_of_the_experiments_loads() {
                 }
             },
             Kind::Recipe => {
-                if let Err(error) = pretrain::Recipe::load(&file) {
+                if let Err(error) = pretrain::Recipe::load(&file).map_err(anyhow::Error::from) {
                     fault(&path, &format!("{error:#}"));
                 }
             }

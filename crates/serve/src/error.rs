@@ -1,11 +1,275 @@
-//! Errors of requests: one table from error to HTTP status, type and code, for plain and streamed
-//! answers alike.
+//! Errors of a service, and of its requests: one table from error to HTTP status, type and code, for
+//! plain and streamed answers alike.
 
 use std::borrow::Cow;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use adaptive_draft::HeadError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use experiment::NothingToLearn;
+use lm::{LmError, ModelError};
+use models::ModelsError;
+use online::OnlineError;
 use serde_json::{Value, json};
+use spec_decode::SpecError;
+
+use crate::remote::wire::VERSION;
+
+pub(crate) type Result<T, E = ServeError> = std::result::Result<T, E>;
+
+/// Reason for which a service cannot start, learn, save or stop.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// A model folder cannot be opened, or its engine cannot be built or used.
+    #[error(transparent)]
+    Models(#[from] ModelsError),
+    /// A configuration or weights cannot be read, or an engine refuses them.
+    #[error(transparent)]
+    Lm(#[from] LmError),
+    /// An engine failed.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// An answer failed.
+    #[error(transparent)]
+    Decode(#[from] SpecError),
+    /// The drafter cannot learn, or a state cannot be used.
+    #[error(transparent)]
+    Online(Box<OnlineError>),
+    /// An acceptance head cannot be trained.
+    #[error(transparent)]
+    Head(#[from] HeadError),
+    /// A learner has no loss.
+    #[error(transparent)]
+    Terms(#[from] NothingToLearn),
+    /// The system refused an operation.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+    /// The number of sequences, of draft tokens or of tokens of an answer is 0.
+    #[error("the number of sequences, of draft tokens and of tokens must be at least 1")]
+    ZeroSequences,
+    /// The number of draft tokens to draw from, or of sessions, is 0.
+    #[error("the number of draft tokens to draw from, and of sessions, must be at least 1")]
+    ZeroSessions,
+    /// The number of answers per update is 0.
+    #[error("an update learns from at least 1 answer")]
+    ZeroAnswers,
+    /// The sequences may not fit the memory limit.
+    #[error(
+        "{sequences} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",
+        needed.div_ceil(1 << 20),
+        *limit >> 20
+    )]
+    Memory {
+        /// Number of sequences, those of other servers included.
+        sequences: usize,
+        /// Bytes that they may take.
+        needed: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// There is no target.
+    #[error("there is no target")]
+    NoTarget,
+    /// Two targets have one name; the value is the name.
+    #[error("two targets are called `{0}`\nhint: --target NAME=DIR names one")]
+    SameName(String),
+    /// A path has no last part to name a model by.
+    #[error("{}: has no name", .0.display())]
+    NoName(PathBuf),
+    /// The working directory, which a model is named by, cannot be found.
+    #[error("the working directory")]
+    WorkingDirectory {
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A target cannot be decoded with the drafter.
+    #[error("target `{name}`")]
+    Target {
+        /// Name of the target.
+        name: String,
+        /// The cause.
+        source: Box<SpecError>,
+    },
+    /// The drafter cannot keep the states that its last blocks learn from.
+    #[error("--learn-blocks")]
+    LearnBlocks {
+        /// The cause.
+        source: Box<ModelsError>,
+    },
+    /// The saved weights of an adapter cannot be used.
+    #[error("what `{name}` learnt")]
+    Learnt {
+        /// Name of the adapter.
+        name: String,
+        /// The cause.
+        source: Box<OnlineError>,
+    },
+    /// A learner of recorded answers has no options of learning.
+    #[error("nothing is to be learnt")]
+    NoLearning,
+    /// A learner of recorded answers has no state.
+    #[error("there is no state to learn into")]
+    NoState,
+    /// A recorded answer has no tokens.
+    #[error("an answer without tokens")]
+    NoTokens,
+    /// A target that is to be decoded here is on another machine.
+    #[error("the target is elsewhere")]
+    Elsewhere,
+    /// The server of a remote target does not answer, or not as such a server does.
+    #[error(
+        "the target at {url} does not answer: {reason}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"
+    )]
+    Unreachable {
+        /// Address of the server.
+        url: String,
+        /// Description of the failure.
+        reason: String,
+    },
+    /// The server of a remote target refuses a request.
+    #[error("{url}: {status} {message}{}", refused_hint(*status))]
+    Refused {
+        /// Address of the server.
+        url: String,
+        /// Status of its reply.
+        status: StatusCode,
+        /// Its error message; empty if there is none.
+        message: String,
+    },
+    /// A reply does not describe a target.
+    #[error("{url}: no description of a target")]
+    NoDescription {
+        /// Address of the description.
+        url: String,
+        /// The parser's error.
+        source: serde_json::Error,
+    },
+    /// The server of a remote target uses another version of the protocol.
+    #[error(
+        "{url}: speaks version {version} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides"
+    )]
+    OtherVersion {
+        /// Address of the server.
+        url: String,
+        /// Version of its protocol.
+        version: u32,
+    },
+    /// A remote target has fewer logits than its tokenizer has tokens; the value is its server's
+    /// address.
+    #[error("{0}: a tokenizer larger than its model")]
+    LargerTokenizer(String),
+    /// The folder for the tokenizer of a remote target cannot be created.
+    #[error("a folder for the target's tokenizer")]
+    TokenizerFolder {
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The tokenizer of a remote target cannot be written.
+    #[error("the target's tokenizer")]
+    Tokenizer {
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The tokenizer or the template of a remote target cannot be used.
+    #[error("the files of {url}")]
+    Files {
+        /// Address of its server.
+        url: String,
+        /// The cause.
+        source: Box<ModelsError>,
+    },
+    /// Drafts cannot be encoded for a remote target.
+    #[error("a round")]
+    Round {
+        /// The encoder's error.
+        source: postcard::Error,
+    },
+    /// Other machines can reach an address that needs no key; the value is the address.
+    #[error(
+        "{0} can be reached from other machines\nhint: give an --api-key, or listen on 127.0.0.1"
+    )]
+    Exposed(SocketAddr),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A request does not end, so that the service cannot be stopped.
+    #[error("a request is still at work; the state as last saved counts")]
+    AtWork,
+    /// The learner's thread panicked.
+    #[error("the learner's thread panicked")]
+    LearnerPanicked,
+    /// The decode thread panicked.
+    #[error("the decode thread panicked; what it learnt after the last saving is lost")]
+    DecoderPanicked,
+    /// A fault of this program, which no input leads to; the value is its description.
+    #[error("{0}")]
+    Internal(&'static str),
+}
+
+impl ServeError {
+    pub(crate) fn target(name: &str, source: SpecError) -> Self {
+        Self::Target {
+            name: name.to_owned(),
+            source: Box::new(source),
+        }
+    }
+
+    pub(crate) fn learn_blocks(source: ModelsError) -> Self {
+        Self::LearnBlocks {
+            source: Box::new(source),
+        }
+    }
+
+    /// The messages of the error and its causes in one line.
+    pub(crate) fn in_full(&self) -> String {
+        let chain = std::iter::successors(Some(self as &(dyn Error + 'static)), |&cause| {
+            cause.source()
+        });
+        let messages: Vec<String> = chain.map(|cause| cause.to_string()).collect();
+        messages.join(": ")
+    }
+}
+
+// Boxed, since results carry the error and this one is the largest.
+impl From<OnlineError> for ServeError {
+    fn from(error: OnlineError) -> Self {
+        Self::Online(Box::new(error))
+    }
+}
+
+/// Advice about a status that the server of a remote target replied with.
+fn refused_hint(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "\nhint: --target-key KEY, or OMNIDRAFT_TARGET_KEY",
+        StatusCode::NOT_FOUND => "\nhint: the server there needs --expose-logits",
+        _ => "",
+    }
+}
+
+/// The error that a [`ServeError`] passes on unchanged; any other cause itself. A chain of causes
+/// leaves such errors out, as they have the same text.
+pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
+    match cause.downcast_ref::<ServeError>() {
+        Some(ServeError::Models(error)) => models::passed_on(error),
+        Some(ServeError::Lm(error)) => error,
+        Some(ServeError::Model(error)) => error,
+        Some(ServeError::Decode(error)) => error,
+        Some(ServeError::Online(error)) => online::passed_on(&**error),
+        Some(ServeError::Head(error)) => error,
+        Some(ServeError::Terms(error)) => error,
+        Some(ServeError::System(error)) => error,
+        _ => cause,
+    }
+}
 
 /// Reason for which a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -144,5 +408,46 @@ impl IntoResponse for ApiError {
             _ => {}
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_passed_on_is_found_in_a_chain() {
+        let inner = LmError::OtherModel.to_string();
+        let error = OnlineError::from(ModelsError::from(LmError::OtherModel));
+        let error = ServeError::from(error);
+        assert!(passed_on(&error).is::<LmError>());
+        assert_eq!(error.in_full(), inner);
+        let error = ServeError::Learnt {
+            name: "L".to_owned(),
+            source: Box::new(OnlineError::from(LmError::OtherModel)),
+        };
+        assert!(passed_on(&error).is::<ServeError>());
+        let cause = error.source().map(online::passed_on);
+        assert!(cause.is_some_and(|cause| cause.is::<LmError>()));
+        assert_eq!(error.in_full(), format!("what `L` learnt: {inner}"));
+    }
+
+    #[test]
+    fn a_refusal_of_another_server_has_a_hint() {
+        let refused = |status| {
+            let error = ServeError::Refused {
+                url: "http://there".to_owned(),
+                status,
+                message: "no".to_owned(),
+            };
+            error.to_string()
+        };
+        let told = refused(StatusCode::UNAUTHORIZED);
+        assert!(told.starts_with("http://there: 401 Unauthorized no\nhint: --target-key"));
+        assert!(refused(StatusCode::NOT_FOUND).contains("--expose-logits"));
+        assert_eq!(
+            refused(StatusCode::BAD_GATEWAY),
+            "http://there: 502 Bad Gateway no"
+        );
     }
 }

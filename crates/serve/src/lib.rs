@@ -13,7 +13,7 @@ mod request;
 mod service;
 mod stats;
 
-pub use error::ApiError;
+pub use error::{ApiError, ServeError, passed_on};
 pub use http::{Http, Limits, interrupted, serve, watch_interrupts};
 pub use learn::{KnownRow, RecordedAnswer, RecordedLearner};
 pub use logs::{Log, LogError};

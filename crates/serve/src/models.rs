@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
 use lm::StoredCheckpoint;
 use models::{
     Message, ModelFolder, ModelText, ModelsError, TORCH_PREFIX, TargetFolder, TemplateRequest,
@@ -11,7 +10,7 @@ use models::{
 use spec_decode::Pair;
 use vocab_align::{DraftId, TargetId};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Result, ServeError};
 use crate::options::{Options, RemoteOptions};
 use crate::remote::{Remote, is_address};
 
@@ -155,7 +154,7 @@ impl Models {
                 _ => name.clone(),
             };
             if targets.iter().any(|other| other.name == name) {
-                bail!("two targets are called `{name}`\nhint: --target NAME=DIR names one");
+                return Err(ServeError::SameName(name));
             }
             targets.push(Target {
                 name,
@@ -167,7 +166,7 @@ impl Models {
             });
         }
         if targets.is_empty() {
-            bail!("there is no target");
+            return Err(ServeError::NoTarget);
         }
         Ok(Self { drafter, targets })
     }
@@ -316,11 +315,12 @@ pub fn name_of(path: &std::path::Path) -> Result<String> {
     let text = text.split('@').next().unwrap_or_default();
     let last = text.rsplit('/').next().unwrap_or_default();
     if last.is_empty() || last == "." || last == ".." {
-        let absolute = std::path::absolute(path).context("the working directory")?;
+        let absolute = std::path::absolute(path);
+        let absolute = absolute.map_err(|source| ServeError::WorkingDirectory { source })?;
         let name = absolute
             .file_name()
             .map(|n| n.to_string_lossy().into_owned());
-        return name.with_context(|| format!("{}: has no name", path.display()));
+        return name.ok_or_else(|| ServeError::NoName(path.to_owned()));
     }
     Ok(last.to_owned())
 }

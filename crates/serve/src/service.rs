@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use adaptive_draft::ControllerConfig;
-use anyhow::{Result, bail};
 use cpu_engine::MemoryUse;
 use models::{TargetFolder, engine_options};
 use online::{ArmState, StateFolder};
@@ -14,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::decode::command::{Command, CommandChannel};
 use crate::decode::{Decoder, VerifyRequest};
-use crate::error::ApiError;
+use crate::error::{ApiError, Result, ServeError};
 use crate::learn::{LearnerHandle, LearnerThread, open_state, publish_saved};
 use crate::models::{Models, Target};
 use crate::options::Options;
@@ -56,13 +55,13 @@ impl Service {
     /// of another drafter.
     pub fn start(options: Options) -> Result<Self> {
         if options.parallel == 0 || options.draft_length == 0 || options.max_tokens == 0 {
-            bail!("the number of sequences, of draft tokens and of tokens must be at least 1");
+            return Err(ServeError::ZeroSequences);
         }
         if options.remote.draft_top == 0 || options.expose.is_some_and(|e| e.sessions == 0) {
-            bail!("the number of draft tokens to draw from, and of sessions, must be at least 1");
+            return Err(ServeError::ZeroSessions);
         }
         if options.learn.is_some_and(|learn| learn.every == 0) {
-            bail!("an update learns from at least 1 answer");
+            return Err(ServeError::ZeroAnswers);
         }
         let models = Arc::new(Models::load(&options)?);
         check_memory(&models, &options)?;
@@ -244,21 +243,17 @@ impl Service {
         drop(threads.known);
         if let Some(learner) = threads.learner {
             let learnt = learner.join();
-            learnt.map_err(|_| anyhow::anyhow!("the learner's thread panicked"))?;
+            learnt.map_err(|_| ServeError::LearnerPanicked)?;
         }
         drop(threads.state);
-        decoded.map_err(|_| {
-            anyhow::anyhow!(
-                "the decode thread panicked; what it learnt after the last saving is lost"
-            )
-        })
+        decoded.map_err(|_| ServeError::DecoderPanicked)
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            tracing::error!("{error:#}");
+            tracing::error!("{}", error.in_full());
         }
     }
 }
@@ -283,12 +278,11 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
         "memory of keys, values and activations at the most"
     );
     match options.memory {
-        Some(limit) if needed > limit => bail!(
-            "{} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",
-            options.parallel + judged,
-            needed.div_ceil(1 << 20),
-            limit >> 20
-        ),
+        Some(limit) if needed > limit => Err(ServeError::Memory {
+            sequences: options.parallel + judged,
+            needed,
+            limit,
+        }),
         _ => Ok(()),
     }
 }

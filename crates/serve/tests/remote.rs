@@ -390,15 +390,12 @@ fn only_who_may_ask_is_answered() {
     ] {
         assert_eq!(closed.get(path).0, 404, "{path}");
     }
-    let failed = serve::Service::start(beside(closed.address)).err().unwrap();
-    assert!(
-        format!("{failed:#}").contains("--expose-logits"),
-        "{failed:#}"
-    );
+    let failed = refusal(beside(closed.address));
+    assert!(failed.contains("--expose-logits"), "{failed}");
     let there = Server::start(exposing(2), Some("secret"));
     assert_eq!(there.get("/omnidraft/targets").0, 401);
-    let failed = serve::Service::start(beside(there.address)).err().unwrap();
-    assert!(format!("{failed:#}").contains("--target-key"), "{failed:#}");
+    let failed = refusal(beside(there.address));
+    assert!(failed.contains("--target-key"), "{failed}");
     let key = "authorization: Bearer secret\r\n";
     for file in ["model.safetensors", "..%2FD%2Fconfig.json", "README.md"] {
         let path = format!("/omnidraft/targets/L/{file}");

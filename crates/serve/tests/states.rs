@@ -133,19 +133,16 @@ fn users_have_adapters() {
     }
     // Adapters of another rank cannot continue from this state.
     options.learn = Some(learning());
-    let refused = Service::start(options).err().unwrap();
-    assert!(
-        format!("{refused:#}").contains("--adapter-rank 4"),
-        "{refused:#}"
-    );
+    let refused = refusal(options);
+    assert!(refused.contains("--adapter-rank 4"), "{refused}");
 }
 
 #[test]
 fn damaged_and_foreign_states_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(keeping(folder.path()), None);
-    let busy = Service::start(keeping(folder.path())).err().unwrap();
-    assert!(format!("{busy:#}").contains("another process"), "{busy:#}");
+    let busy = refusal(keeping(folder.path()));
+    assert!(busy.contains("another process"), "{busy}");
     stream(&server, "L", 2);
     server.stop().unwrap();
 
@@ -153,11 +150,8 @@ fn damaged_and_foreign_states_are_refused() {
         drafter: model("D-large"),
         ..keeping(folder.path())
     };
-    let refused = Service::start(foreign).err().unwrap();
-    assert!(
-        format!("{refused:#}").contains("another drafter"),
-        "{refused:#}"
-    );
+    let refused = refusal(foreign);
+    assert!(refused.contains("another drafter"), "{refused}");
 
     // The generation of an earlier version.
     let meta = |folder: &Path| {
@@ -167,8 +161,7 @@ fn damaged_and_foreign_states_are_refused() {
     let path = meta(folder.path());
     let whole = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, r#"{"version": 1, "adapters": ["L"]}"#).unwrap();
-    let refused = Service::start(keeping(folder.path())).err().unwrap();
-    let refused = format!("{refused:#}");
+    let refused = refusal(keeping(folder.path()));
     assert!(
         refused.contains("another version") && refused.contains("hint:"),
         "{refused}"
@@ -182,8 +175,8 @@ fn damaged_and_foreign_states_are_refused() {
     drop(Service::start(keeping(folder.path())).unwrap());
 
     std::fs::write(meta(folder.path()), "{").unwrap();
-    let refused = Service::start(keeping(folder.path())).err().unwrap();
-    assert!(format!("{refused:#}").contains("state.json"), "{refused:#}");
+    let refused = refusal(keeping(folder.path()));
+    assert!(refused.contains("state.json"), "{refused}");
 }
 
 #[test]
@@ -280,8 +273,7 @@ fn texts_to_copy_from_are_found_again_by_their_user() {
     for name in texts(folder.path()) {
         std::fs::write(damaged.join(name), "junk").unwrap();
     }
-    let refused = Service::start(serving(user, still)).err().unwrap();
-    let refused = format!("{refused:#}");
+    let refused = refusal(serving(user, still));
     assert!(refused.contains("no texts to copy from"), "{refused}");
 }
 

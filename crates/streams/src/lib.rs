@@ -33,7 +33,7 @@ mod source;
 pub use error::{SourceError, StreamError};
 pub use form::{load_prompts, parse_prompts};
 pub use mini::MiniTask;
-pub use record::{Prompt, load_texts};
+pub use record::{Prompt, Text, load_texts};
 pub use rng::StreamRng;
 pub use select::{IdSelector, PaperSplit};
 pub use source::{DATA_ENV, DataSource, Order, Split, StreamSpec, TEST_ORDER_SEED, TaskSource};

@@ -26,15 +26,26 @@ pub struct Prompt {
     pub earlier: Vec<String>,
 }
 
-/// Reads `(id, text)` pairs of a JSON-lines file; the text is the field `field`. Checks of
-/// tokenizers and caches on real text use it.
+/// A text of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Text {
+    /// Id, unique within the file.
+    pub id: String,
+    /// The text.
+    pub text: String,
+}
+
+/// Reads the texts of a JSON-lines file: the field `field` of every record. Checks of tokenizers
+/// and caches on real text use it.
 ///
 /// # Errors
 /// As [`load_prompts`](crate::load_prompts); an empty text is an error.
-pub fn load_texts(path: &Path, field: &str) -> Result<Vec<(String, String)>, StreamError> {
+pub fn load_texts(path: &Path, field: &str) -> Result<Vec<Text>, StreamError> {
     records(&read(path)?, path, |record| {
-        let id = record.required(record.id_field())?;
-        Ok((id, record.required(field)?))
+        Ok(Text {
+            id: record.required(record.id_field())?,
+            text: record.required(field)?,
+        })
     })
 }
 

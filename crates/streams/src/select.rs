@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::{Prompt, StreamError};
+use super::{Prompt, StreamError, Text};
 
 /// A split file: named lists of ids, with the rule that chose them.
 ///
@@ -187,16 +187,12 @@ impl IdSelector {
             .pick(&self.list, prompts, |p| &p.id, &data.display().to_string())
     }
 
-    /// The same for the pairs of [`super::load_texts`].
+    /// The same for the texts of [`super::load_texts`].
     ///
     /// # Errors
     /// As [`IdSelector::select`].
-    pub fn select_texts(
-        &self,
-        texts: Vec<(String, String)>,
-        data: &Path,
-    ) -> Result<Vec<(String, String)>, StreamError> {
+    pub fn select_texts(&self, texts: Vec<Text>, data: &Path) -> Result<Vec<Text>, StreamError> {
         self.load_split(data)?
-            .pick(&self.list, texts, |(id, _)| id, &data.display().to_string())
+            .pick(&self.list, texts, |t| &t.id, &data.display().to_string())
     }
 }

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use streams::{DataSource, Prompt, Split, StreamError, StreamSpec, load_texts, parse_prompts};
+use streams::{
+    DataSource, Prompt, Split, StreamError, StreamSpec, Text, load_texts, parse_prompts,
+};
 
 const MT_BENCH: &str = r#"{"question_id": 81, "category": "writing", "turns": ["Write a poem.", "Make it shorter."]}
 {"question_id": "82", "category": "math", "turns": ["2 + 2?", "And twice that?", "Why?"], "reference": ["4", "8"]}
@@ -180,5 +182,9 @@ fn texts_of_a_benchmark_are_told_by_its_own_ids() {
     )
     .unwrap();
     let texts = load_texts(&file, "prompt").unwrap();
-    assert_eq!(texts, [("HumanEval/3".to_owned(), "def f():".to_owned())]);
+    let expected = Text {
+        id: "HumanEval/3".to_owned(),
+        text: "def f():".to_owned(),
+    };
+    assert_eq!(texts, [expected]);
 }

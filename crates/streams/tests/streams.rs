@@ -134,7 +134,7 @@ fn a_split_file_decides_membership_and_order() -> Result {
     let selected = selector.select(load_prompts(&data, "toy")?, &data)?;
     assert_eq!(ids(&selected), ["t3", "t1", "t4"]);
     let texts = selector.select_texts(load_texts(&data, "reference")?, &data)?;
-    assert_eq!(texts[0], ("t3".to_owned(), "answer t3".to_owned()));
+    assert_eq!((&*texts[0].id, &*texts[0].text), ("t3", "answer t3"));
     Ok(())
 }
 

@@ -38,6 +38,22 @@ pub struct Step {
     pub grad_norm: f64,
 }
 
+/// Next-token cross entropy of some tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CrossEntropy {
+    /// Sum over the tokens, in nats.
+    pub sum: f64,
+    /// Number of tokens.
+    pub tokens: usize,
+}
+
+impl CrossEntropy {
+    /// Mean over the tokens, in nats per token.
+    pub fn mean(self) -> f64 {
+        self.sum / self.tokens as f64
+    }
+}
+
 impl Backend {
     /// Starts from weights and an optimiser. `products` is the number format of matrix products on
     /// the processor; other devices use f32.
@@ -81,8 +97,8 @@ impl Backend {
         }
     }
 
-    /// Mean next-token cross entropy in nats, and the number of tokens in the mean. `batch`
-    /// sequences (at least one) are evaluated at a time.
+    /// Next-token cross entropy of sequences, of which `batch` (at least one) are evaluated at a
+    /// time.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -90,29 +106,32 @@ impl Backend {
         &mut self,
         sequences: &[Vec<u32>],
         batch: usize,
-    ) -> Result<(f64, usize), LmError> {
-        let (mut sum, mut tokens) = (0.0, 0);
+    ) -> Result<CrossEntropy, LmError> {
+        let mut all = CrossEntropy {
+            sum: 0.0,
+            tokens: 0,
+        };
         match self {
             Self::Host(trainer) => {
                 for batch in sequences.chunks(batch.max(1)) {
                     let inputs: Vec<&[u32]> = batch.iter().map(Vec::as_slice).collect();
                     let count: usize = batch.iter().map(|s| s.len().saturating_sub(1)).sum();
                     let graded = trainer.evaluate(&inputs, &NextToken::new(&inputs))?;
-                    sum += graded.terms[0] * count as f64;
-                    tokens += count;
+                    all.sum += graded.terms[0] * count as f64;
+                    all.tokens += count;
                 }
             }
             #[cfg(feature = "wgpu")]
             Self::Burn(on) => {
                 let model = on.without_gradients();
                 for batch in sequences.chunks(batch.max(1)) {
-                    let (of_batch, count) = model.loss(batch)?;
-                    sum += of_batch;
-                    tokens += count;
+                    let of_batch = model.loss(batch)?;
+                    all.sum += of_batch.sum;
+                    all.tokens += of_batch.tokens;
                 }
             }
         }
-        Ok((sum / tokens as f64, tokens))
+        Ok(all)
     }
 
     /// The host trainer. A model that was trained on another device moves to the processor, with

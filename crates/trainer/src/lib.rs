@@ -23,7 +23,7 @@ mod pass;
 mod tail;
 mod trainer;
 
-pub use backend::{Backend, Device, Step};
+pub use backend::{Backend, CrossEntropy, Device, Step};
 pub use objective::{Marked, NextToken, Unlikelihood};
 pub use tail::TailTrainer;
 pub use trainer::{AdapterState, Trainer};

@@ -487,9 +487,9 @@ impl Trainer {
 /// True if an optimiser has no history yet, or one of `len` values.
 pub(crate) fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
     let fits = |m: &Moments| m.first.len() == len && m.second.len() == len;
-    match optimizer.state() {
-        (_, []) => true,
-        (_, [moments]) => fits(moments),
+    match optimizer.moments() {
+        [] => true,
+        [moments] => fits(moments),
         _ => false,
     }
 }

@@ -177,8 +177,9 @@ fn adapters_come_back_from_their_files_and_go_on_as_if_never_away() {
     adapter
         .save(folder.path(), "models/D", StoredType::F32)
         .unwrap();
-    let (steps, moments) = whole.optimizer().state();
-    let optimizer = AdamW::resume(AdamWConfig::default(), steps, moments.to_vec());
+    let saved = whole.optimizer();
+    let moments = saved.moments().to_vec();
+    let optimizer = AdamW::resume(AdamWConfig::default(), saved.steps(), moments);
 
     let loaded = Adapter::load(folder.path(), &base.config).unwrap();
     assert_eq!(loaded, adapter);

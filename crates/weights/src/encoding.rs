@@ -31,13 +31,22 @@ pub enum Encoding {
     Q6K,
 }
 
+/// The smallest part of a tensor that is stored by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Number of its values.
+    pub values: usize,
+    /// Its size in bytes.
+    pub bytes: usize,
+}
+
 /// Number of values of a GGML super-block.
 const SUPER: usize = 256;
 
 impl Encoding {
-    /// Number of values in a block and its size in bytes. Plain numbers are blocks of one value.
-    pub fn block(self) -> (usize, usize) {
-        match self {
+    /// A block of this encoding. Plain numbers are blocks of one value.
+    pub fn block(self) -> Block {
+        let (values, bytes) = match self {
             Self::F32 => (1, 4),
             Self::F16 | Self::Bf16 => (1, 2),
             Self::Q8_0 => (32, 34),
@@ -48,15 +57,16 @@ impl Encoding {
             Self::Q4K => (SUPER, 144),
             Self::Q5K => (SUPER, 176),
             Self::Q6K => (SUPER, 210),
-        }
+        };
+        Block { values, bytes }
     }
 
     /// Size in bytes of `values` values; `None` if they are not whole blocks, or too many for the
     /// address space.
     pub fn bytes(self, values: usize) -> Option<usize> {
-        let (of_block, bytes) = self.block();
-        match values.is_multiple_of(of_block) {
-            true => (values / of_block).checked_mul(bytes),
+        let block = self.block();
+        match values.is_multiple_of(block.values) {
+            true => (values / block.values).checked_mul(block.bytes),
             false => None,
         }
     }
@@ -78,8 +88,9 @@ impl Encoding {
 
     /// Appends the values stored in `bytes`, whole blocks, to `to`.
     pub(crate) fn decode(self, bytes: &[u8], to: &mut Vec<f32>) {
-        let (values, size) = self.block();
-        to.reserve(bytes.len() / size * values);
+        let block = self.block();
+        let size = block.bytes;
+        to.reserve(bytes.len() / size * block.values);
         match self {
             Self::F32 => to.extend(words::<4>(bytes).map(f32::from_le_bytes)),
             Self::Bf16 => to.extend(

@@ -139,7 +139,7 @@ pub fn gguf_head(
         };
         let whole = shape
             .last()
-            .is_some_and(|width| width.is_multiple_of(encoding.block().0));
+            .is_some_and(|width| width.is_multiple_of(encoding.block().values));
         let bytes = crate::tensor::count(shape).and_then(|values| encoding.bytes(values));
         let (Some(kind), Some(bytes), true) = (number(*encoding), bytes, whole) else {
             return Err(unwritten());

@@ -76,7 +76,7 @@ impl StoredTensor {
         rows: Range<usize>,
         (bytes, values): (&mut Vec<u8>, &mut Vec<f32>),
     ) -> Result<(), WeightsError> {
-        let size = encoding.block().1;
+        let size = encoding.block().bytes;
         let at = |value: usize| self.offset + (value * size) as u64;
         let (width, outer) = (self.width(), strides.first().copied().unwrap_or(1));
         if rows.is_empty() || width == 0 {

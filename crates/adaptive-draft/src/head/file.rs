@@ -91,13 +91,12 @@ impl HeadTrainer {
         let mut put = |name: &str, shape: Vec<usize>, data: Vec<f32>| {
             tensors.insert(name.to_owned(), HostTensor { shape, data });
         };
-        let (steps, moments) = self.optimizer.state();
-        if let Some(moments) = moments.first() {
+        if let Some(moments) = self.optimizer.moments().first() {
             let n = moments.first.len();
             put("moments_first", vec![n], moments.first.clone());
             put("moments_second", vec![n], moments.second.clone());
         }
-        put("steps", vec![4], limbs(steps));
+        put("steps", vec![4], limbs(self.steps()));
         put("fresh", vec![4], limbs(self.fresh as u64));
         let (n, width) = (self.buffer.len(), self.head.features);
         let features = self.buffer.iter().flat_map(|e| &e.features).copied();

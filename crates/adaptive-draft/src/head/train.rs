@@ -213,7 +213,7 @@ impl HeadTrainer {
 
     /// Number of steps taken so far.
     pub fn steps(&self) -> u64 {
-        self.optimizer.state().0
+        self.optimizer.steps()
     }
 
     fn follow(&mut self, gradient: &[f32]) -> Result<(), HeadError> {

@@ -162,14 +162,14 @@ impl AdaptersArgs {
         }
         for (index, adapter) in all.iter().enumerate() {
             let gpu = Gpu::open(index)?;
-            let (shared, [least, most]) = gpu.sizes();
+            let (least, most) = gpu.subgroup().into_inner();
             print(&match self.json {
                 true => format!(
                     "{}\n",
                     serde_json::json!({
                         "device": format!("gpu:{index}"), "name": gpu.name(), "kind": adapter.kind,
                         "interface": gpu.interface(), "types": gpu.types(),
-                        "buffer_bytes": gpu.max_buffer(), "shared_bytes": shared,
+                        "buffer_bytes": gpu.max_buffer(), "shared_bytes": gpu.shared_bytes(),
                         "subgroup": [least, most],
                     })
                 ),
@@ -181,7 +181,7 @@ impl AdaptersArgs {
                     gpu.interface(),
                     gpu.types().join(" "),
                     gpu.max_buffer() >> 20,
-                    shared >> 10,
+                    gpu.shared_bytes() >> 10,
                 ),
             })?;
         }

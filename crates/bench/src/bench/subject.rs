@@ -251,14 +251,13 @@ impl Subject {
             #[cfg(feature = "gpu")]
             Self::Gpu(engine) => {
                 let gpu = engine.gpu();
-                let (shared_bytes, subgroup) = gpu.sizes();
                 Some(DeviceFacts {
                     name: gpu.name(),
                     interface: gpu.interface(),
                     types: gpu.types(),
                     buffer_bytes: gpu.max_buffer(),
-                    shared_bytes,
-                    subgroup,
+                    shared_bytes: gpu.shared_bytes(),
+                    subgroup: gpu.subgroup().into_inner().into(),
                 })
             }
         }

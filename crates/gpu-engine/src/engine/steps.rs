@@ -47,6 +47,15 @@ pub struct PassTime {
     pub steps: Vec<StepTime>,
 }
 
+/// Launches that were timed together.
+#[derive(Clone, Copy)]
+struct Window {
+    /// Number of launches of their kind in a pass.
+    launches: usize,
+    /// Milliseconds of those that ran.
+    ms: f64,
+}
+
 impl GpuEngine {
     /// Times scored passes of `rows` tokens after `context`, as a whole and by kind of launch, as
     /// the median of `repeats`. In projections a group of units computes 2, 4, 8 or 16 outputs, and
@@ -92,19 +101,19 @@ impl GpuEngine {
             }
             let timed: Result<Vec<_>, _> = (0..repeats.max(1)).map(|_| window(only())).collect();
             let mut timed = timed?;
-            timed.sort_by(|a, b| a.1.total_cmp(&b.1));
+            timed.sort_by(|a, b| a.ms.total_cmp(&b.ms));
             Ok(timed[timed.len() / 2])
         };
-        let (launches, ms) = median(&|| None)?;
+        let whole = median(&|| None)?;
         let mut steps = Vec::new();
         for step in Step::ALL {
             let (mut ms, mut first) = (0.0, 0);
             let launches = loop {
-                let (launches, of_window) = median(&|| Some((step, first..first + WINDOW)))?;
-                ms += of_window;
+                let timed = median(&|| Some((step, first..first + WINDOW)))?;
+                ms += timed.ms;
                 first += WINDOW;
-                if first >= launches {
-                    break launches;
+                if first >= timed.launches {
+                    break timed.launches;
                 }
             };
             steps.push(StepTime {
@@ -116,21 +125,20 @@ impl GpuEngine {
         Ok(PassTime {
             rows: rows_for(rows),
             cubes: [cubes.outputs, cubes.groups],
-            launches,
-            ms,
+            launches: whole.launches,
+            ms: whole.ms,
             steps,
         })
     }
 
-    /// Runs a pass, or launches of one kind alone. Returns the number of such launches in a pass,
-    /// and the milliseconds of those that ran.
+    /// Runs and times a pass, or launches of one kind alone.
     fn window(
         &self,
         params: &[u32],
         len: usize,
         (rows, cubes): (usize, Cubes),
         only: Option<(Step, Range<usize>)>,
-    ) -> Result<(usize, f64), GpuError> {
+    ) -> Result<Window, GpuError> {
         self.gpu.sync()?;
         let (launches, timed) = self.gpu.run(|client| {
             let pass = Pass {
@@ -146,6 +154,9 @@ impl GpuEngine {
         })?;
         let ticks = self.gpu.wait(timed.resolve());
         let ticks = ticks.ok_or_else(|| failed("it has no clock"))?;
-        Ok((launches, 1e3 * ticks.duration().as_secs_f64()))
+        Ok(Window {
+            launches,
+            ms: 1e3 * ticks.duration().as_secs_f64(),
+        })
     }
 }

@@ -37,9 +37,14 @@ impl RotaryTable {
         }
     }
 
-    /// Cosines and sines, `[positions][dims / 2]` each, for engines that rotate by themselves.
-    pub fn angles(&self) -> (&[f32], &[f32]) {
-        (&self.cos, &self.sin)
+    /// Cosines, `[positions][dims / 2]`, for engines that rotate by themselves.
+    pub fn cos(&self) -> &[f32] {
+        &self.cos
+    }
+
+    /// Sines, in the form of [`cos`](Self::cos).
+    pub fn sin(&self) -> &[f32] {
+        &self.sin
     }
 
     /// Writes `head`, rotated for `position`, to `to`.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LoraConfig, Projection, Projections};
+use super::{LoraConfig, Projection, ProjectionShape, Projections};
 use crate::write::write_atomically;
 use crate::{
     Checkpoint, HostTensor, LmConfig, LmError, StoredType, first_of_last, in_layer,
@@ -46,7 +46,7 @@ pub struct Adapted {
 pub fn adapted(config: &LmConfig, lora: &LoraConfig) -> Vec<Adapted> {
     let one = |layer: usize, projection: Projection| {
         let module = in_layer(layer, &projection.part());
-        let (out, input) = projection.shape(config);
+        let ProjectionShape { out, input } = projection.shape(config);
         Adapted {
             weight: format!("{module}.weight"),
             out,

@@ -26,6 +26,15 @@ pub enum Projection {
     Down,
 }
 
+/// Shape of a projection's matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProjectionShape {
+    /// Number of outputs, the rows of the matrix.
+    pub out: usize,
+    /// Number of inputs, its columns.
+    pub input: usize,
+}
+
 impl Projection {
     /// All projections, in the order of [`expected_tensors`](crate::expected_tensors).
     pub const ALL: [Self; 7] = [
@@ -60,16 +69,17 @@ impl Projection {
         format!("{parent}.{}", self.name())
     }
 
-    /// Number of outputs and number of inputs.
-    pub fn shape(self, config: &LmConfig) -> (usize, usize) {
+    /// Shape of its matrix in a model.
+    pub fn shape(self, config: &LmConfig) -> ProjectionShape {
         let (d, f) = (config.hidden_size, config.intermediate_size);
-        match self {
+        let (out, input) = match self {
             Self::Query => (config.q_width(), d),
             Self::Key | Self::Value => (config.kv_width(), d),
             Self::Output => (d, config.q_width()),
             Self::Gate | Self::Up => (f, d),
             Self::Down => (d, f),
-        }
+        };
+        ProjectionShape { out, input }
     }
 }
 

@@ -12,27 +12,54 @@ use results::{Answer, Estimate, Metric};
 /// Maximum ratio of two arms' mean draft lengths at which their acceptance rates can be compared.
 const ALIKE: f64 = 1.15;
 
-/// The arms that a figure of the stream compares, the expected winner first: those of the first
-/// claim of the paper with both arms present, else the paper's method and the direct loss alone,
-/// else the first of the page's `ratios` with both present, else the last learning arm and one that
-/// does not learn.
+/// Two arms that are compared.
+#[derive(Debug, Clone, Copy)]
+pub struct ArmPair<'a> {
+    /// Name of the arm that is expected to have more.
+    pub above: &'a str,
+    /// Name of the other arm.
+    pub below: &'a str,
+}
+
+/// Values at both ends of the stream.
+#[derive(Debug, Clone, Copy)]
+pub struct Ends {
+    /// Value in the first quarter.
+    pub first: f64,
+    /// Value in the last quarter.
+    pub last: f64,
+}
+
+/// The arms that a figure of the stream compares: those of the first claim of the paper with both
+/// arms present, else the paper's method and the direct loss alone, else the first of the page's
+/// `ratios` with both present, else the last learning arm and one that does not learn.
 pub fn pair<'a>(
     streams: &'a Streams,
     paper: Option<&'a PaperData>,
     ratios: &'a [(String, String)],
-) -> Option<(&'a str, &'a str)> {
+) -> Option<ArmPair<'a>> {
     let drawn = |arm: &str| streams.drafting().any(|own| own.name == arm);
     let claims = paper.into_iter().flat_map(|paper| &paper.claim);
     let orders = claims.filter_map(|claim| claim.order.as_ref());
     let pairs = orders
         .filter(|order| order.axis == "arm")
-        .map(|order| (order.above.as_str(), order.below.as_str()));
-    let ratios = ratios.iter().map(|(a, b)| (a.as_str(), b.as_str()));
-    let known = pairs.chain([(METHOD, "L_DM")]).chain(ratios);
-    let mut known = known.filter(|(above, below)| drawn(above) && drawn(below));
+        .map(|order| ArmPair {
+            above: &order.above,
+            below: &order.below,
+        });
+    let usual = ArmPair {
+        above: METHOD,
+        below: "L_DM",
+    };
+    let ratios = ratios.iter();
+    let ratios = ratios.map(|(above, below)| ArmPair { above, below });
+    let known = pairs.chain([usual]).chain(ratios);
+    let mut known = known.filter(|pair| drawn(pair.above) && drawn(pair.below));
     known.next().or_else(|| {
-        let last = streams.learning().last().copied()?;
-        Some((last, streams.untrained()?))
+        Some(ArmPair {
+            above: streams.learning().last().copied()?,
+            below: streams.untrained()?,
+        })
     })
 }
 
@@ -56,12 +83,7 @@ pub fn comparable(streams: &Streams) -> Metric {
 
 /// The ratio of two arms in the last quarter of a segment's stream, with resampled prompts and
 /// seeds.
-fn at_the_end(
-    streams: &Streams,
-    metric: Metric,
-    (above, below): (&str, &str),
-    segment: u32,
-) -> Option<Estimate> {
+fn at_the_end(streams: &Streams, metric: Metric, pair: ArmPair, segment: u32) -> Option<Estimate> {
     let last = |arm: &str| -> Vec<(u64, &Answer)> {
         let seeds = streams.lengths(arm, segment).into_iter();
         let last = seeds.flat_map(|(seed, length)| {
@@ -71,7 +93,7 @@ fn at_the_end(
         });
         last.collect()
     };
-    let (above, below) = (last(above), last(below));
+    let (above, below) = (last(pair.above), last(pair.below));
     let members = above.iter().chain(&below);
     let group = Group::new(
         &format!("end of stream {segment}"),
@@ -93,12 +115,7 @@ fn at_the_end(
 
 /// The comparison in words: for one stream the ratio and its interval, for several the numbers of
 /// streams by result.
-pub fn said(
-    streams: &Streams,
-    metric: Metric,
-    pair: (&str, &str),
-    smallest: f64,
-) -> Option<String> {
+pub fn said(streams: &Streams, metric: Metric, pair: ArmPair, smallest: f64) -> Option<String> {
     let segments = streams.segments.iter();
     let ratios: Vec<Estimate> = segments
         .filter_map(|segment| at_the_end(streams, metric, pair, segment.index))
@@ -106,8 +123,8 @@ pub fn said(
     let what = format!(
         "{}, {} over {}, last quarter of the stream",
         sentence(&axis(metric)),
-        readable(pair.0),
-        readable(pair.1)
+        readable(pair.above),
+        readable(pair.below)
     );
     if let [only] = ratios.as_slice() {
         let interval = only.interval().map_or(String::new(), |interval| {
@@ -139,7 +156,7 @@ pub fn said(
 }
 
 /// Values of an arm in the first and the last quarter of the stream, mean over streams.
-pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<(f64, f64)> {
+pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<Ends> {
     let mut ends: Vec<(f64, f64)> = Vec::new();
     for segment in &streams.segments {
         let (mut first, mut last) = (Vec::new(), Vec::new());
@@ -156,5 +173,8 @@ pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<(f64, f64
     let sums = ends
         .iter()
         .fold((0.0, 0.0), |(a, b), (first, last)| (a + first, b + last));
-    (!ends.is_empty()).then(|| (sums.0 / count, sums.1 / count))
+    (!ends.is_empty()).then(|| Ends {
+        first: sums.0 / count,
+        last: sums.1 / count,
+    })
 }

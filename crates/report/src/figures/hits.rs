@@ -71,11 +71,11 @@ fn title(streams: &Streams, arms: &[&str]) -> String {
         Some((*arm, ends))
     });
     match ends {
-        Some((arm, (first, last))) => format!(
+        Some((arm, ends)) => format!(
             "N-gram hits an answer, first and last quarter of the stream: {} {} and {}{}",
             readable(arm),
-            rate(first),
-            rate(last),
+            rate(ends.first),
+            rate(ends.last),
             one_seed(streams)
         ),
         None => "N-gram hits an answer over the stream".to_owned(),

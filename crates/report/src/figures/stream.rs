@@ -191,13 +191,13 @@ fn place(segment: &Segment, arm: &str) -> Where {
 /// The first and last values of an arm without another to compare with.
 fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     let arm = streams.method()?;
-    let (first, last) = from_to(streams, metric, arm)?;
+    let ends = from_to(streams, metric, arm)?;
     Some(format!(
         "{}: {} from {} in the first quarter of the stream to {} in the last{}",
         sentence(&readable(arm)),
         axis(metric),
-        rate(first),
-        rate(last),
+        rate(ends.first),
+        rate(ends.last),
         one_seed(streams)
     ))
 }

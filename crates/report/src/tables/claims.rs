@@ -1,7 +1,7 @@
 //! The paper's claims against our numbers.
 
-use super::ratios::{ratio, ratio_of_means};
-use super::{Source, few_seeds, joined, with_arm};
+use super::ratios::{Compared, ratio, ratio_of_means};
+use super::{Drawn, Source, few_seeds, joined, with_arm};
 use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, Order, PaperData, Trend, Where};
 use crate::spec::Shown as _;
@@ -203,7 +203,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
                 } else {
                     Verdict::of(&ratio, smallest)
                 };
-                let (seeds, prompts) = source.drawn(&above);
+                let Drawn { seeds, prompts } = source.drawn(&above);
                 rows.push(Judged {
                     claim: claim.text.clone(),
                     metric: metric.title().to_owned(),
@@ -213,7 +213,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
                     prompts,
                     verdict,
                 });
-                pairs.push((above, below));
+                pairs.push(Compared { above, below });
             }
             None => {
                 rows.push(Judged {
@@ -233,7 +233,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     if pairs.len() > 1
         && let Some(ratio) = ratio_of_means(source, metric, &pairs)
     {
-        let (seeds, prompts) = source.drawn(&claim.at);
+        let Drawn { seeds, prompts } = source.drawn(&claim.at);
         rows.push(Judged {
             claim: claim.text.clone(),
             metric: metric.title().to_owned(),

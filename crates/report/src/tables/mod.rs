@@ -31,6 +31,15 @@ pub struct Source<'a> {
     pub estimates: &'a Estimates,
 }
 
+/// Numbers that a place's estimates are drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drawn {
+    /// Number of seeds.
+    pub seeds: usize,
+    /// Number of distinct prompts.
+    pub prompts: usize,
+}
+
 /// A minus sign with the width of a plus sign.
 const MINUS: &str = "\u{2212}";
 
@@ -211,18 +220,21 @@ impl Source<'_> {
     /// A ratio with its interval, with a note if there are few seeds.
     pub fn ratio(&self, ratio: &Estimate, at: &Where) -> Number {
         let mut number = self.estimated(ratio, at, &|value| format!("{value:.2}"), 2);
-        if let (Some(interval), Some(few)) = (&mut number.interval, few_seeds(self.drawn(at).0)) {
+        let few = few_seeds(self.drawn(at).seeds);
+        if let (Some(interval), Some(few)) = (&mut number.interval, few) {
             interval.push_str(", ");
             interval.push_str(few);
         }
         number
     }
 
-    /// Numbers of seeds and of distinct prompts of a place.
-    pub fn drawn(&self, at: &Where) -> (usize, usize) {
+    /// Seeds and prompts of a place.
+    pub fn drawn(&self, at: &Where) -> Drawn {
         let strata = || self.estimates.matching(at);
-        let seeds = strata().map(|stratum| stratum.seeds).max().unwrap_or(0);
-        (seeds, strata().map(|stratum| stratum.prompts).sum())
+        Drawn {
+            seeds: strata().map(|stratum| stratum.seeds).max().unwrap_or(0),
+            prompts: strata().map(|stratum| stratum.prompts).sum(),
+        }
     }
 
     /// Coordinates of a place, with those that all of its strata share.
@@ -242,7 +254,7 @@ impl Source<'_> {
     /// Description of the rows of a place's numbers.
     fn source(&self, at: &Where) -> String {
         let filter: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
-        let (seeds, prompts) = self.drawn(at);
+        let Drawn { seeds, prompts } = self.drawn(at);
         let strata = self.estimates.matching(at);
         let cells: usize = strata.map(|stratum| stratum.cells.len()).sum();
         format!(

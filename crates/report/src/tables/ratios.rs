@@ -6,6 +6,15 @@ use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
 
+/// Two places whose ratio is taken.
+#[derive(Debug, Clone)]
+pub struct Compared {
+    /// Place of the value that is divided.
+    pub above: Where,
+    /// Place of the value that it is divided by.
+    pub below: Where,
+}
+
 /// Metric that chooses the variant of a swept arm: the first of these that the page shows.
 pub const SPEEDS: [Metric; 4] = [
     Metric::Speedup,
@@ -48,9 +57,12 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
                     let fastest = fastest(source, swept(arm), by, &at);
                     with_arm(&at, fastest.unwrap_or(arm))
                 };
-                let pairs: Vec<(Where, Where)> = columns
+                let pairs: Vec<Compared> = columns
                     .iter()
-                    .map(|column| (at(above, column), at(below, column)))
+                    .map(|column| Compared {
+                        above: at(above, column),
+                        below: at(below, column),
+                    })
                     .collect();
                 row.extend(pairs.iter().map(|pair| entry(source, metric, pair)));
                 if columns.len() > 1 {
@@ -111,7 +123,8 @@ fn fastest<'a>(
     ranked.first().map(|(arm, _)| arm.name.as_str())
 }
 
-fn entry(source: &Source, metric: Metric, (above, below): &(Where, Where)) -> Entry {
+fn entry(source: &Source, metric: Metric, pair: &Compared) -> Entry {
+    let Compared { above, below } = pair;
     match ratio(source, metric, above, below) {
         Some(ratio) => Entry::number(source.ratio(&ratio, above)),
         None => Entry::missing(source.absent(metric, above)),
@@ -124,10 +137,11 @@ pub fn ratio(source: &Source, metric: Metric, above: &Where, below: &Where) -> O
     above.over(&source.estimates.value(metric, below)?)
 }
 
-fn of_means(source: &Source, metric: Metric, pairs: &[(Where, Where)]) -> Entry {
+fn of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Entry {
     match ratio_of_means(source, metric, pairs) {
         Some(ratio) => {
-            let mut at = pairs.first().map(|pair| pair.0.clone()).unwrap_or_default();
+            let first = pairs.first().map(|pair| pair.above.clone());
+            let mut at = first.unwrap_or_default();
             if let Some(axis) = source.column_axis() {
                 at.remove(axis);
             }
@@ -137,18 +151,14 @@ fn of_means(source: &Source, metric: Metric, pairs: &[(Where, Where)]) -> Entry 
     }
 }
 
-/// The mean of the first places' values over the mean of the second's.
-pub fn ratio_of_means(
-    source: &Source,
-    metric: Metric,
-    pairs: &[(Where, Where)],
-) -> Option<Estimate> {
-    let mean = |side: fn(&(Where, Where)) -> &Where| {
+/// The mean of the values above over the mean of those below.
+pub fn ratio_of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Option<Estimate> {
+    let mean = |side: fn(&Compared) -> &Where| {
         let values = pairs
             .iter()
             .map(|pair| source.estimates.value(metric, side(pair)));
         let values: Vec<Estimate> = values.collect::<Option<_>>()?;
         Estimate::mean(&values.iter().collect::<Vec<_>>())
     };
-    mean(|pair| &pair.0)?.over(&mean(|pair| &pair.1)?)
+    mean(|pair| &pair.above)?.over(&mean(|pair| &pair.below)?)
 }

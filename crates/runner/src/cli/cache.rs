@@ -65,7 +65,7 @@ impl ReplayArgs {
             texts = ids.select_texts(texts, &self.data)?;
         }
         let done = replay(
-            texts.iter().map(|(_, text)| text),
+            texts.iter().map(|text| &text.text),
             &draft,
             &target,
             &ReplayOptions::default(),

@@ -124,7 +124,7 @@ impl ChatArgs {
                 }
             }
         }
-        locked(&chat.service).stop()
+        Ok(locked(&chat.service).stop()?)
     }
 }
 
@@ -138,18 +138,18 @@ impl Chat {
     fn watch(&self) -> Result<()> {
         let (service, stop) = (Arc::clone(&self.service), Arc::clone(&self.stop));
         let answering = Arc::clone(&self.answering);
-        watch_interrupts(move || {
+        Ok(watch_interrupts(move || {
             if answering.load(Ordering::SeqCst) {
                 stop.store(true, Ordering::SeqCst);
                 return;
             }
-            let stopped = locked(&service).stop();
+            let stopped = locked(&service).stop().map_err(anyhow::Error::from);
             if let Err(error) = &stopped {
                 eprintln!("error: {error:#}");
             }
             // The customary exit status after an interrupt.
             std::process::exit(if stopped.is_ok() { 130 } else { 2 });
-        })
+        })?)
     }
 
     fn obey(&mut self, command: &str) -> Next {

@@ -90,7 +90,9 @@ fn weights_hint(error: &WeightsError) -> Option<&'static str> {
 
 /// Hint for one cause; errors of the results folder have their own.
 fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let cause = online::passed_on(cause);
+    let cause = pretrain::passed_on(online::passed_on(cause));
+    #[cfg(feature = "serve")]
+    let cause = serve::passed_on(cause);
     macro_rules! own_hint {
         ($($error:ty)+) => {
             $(if let Some(error) = cause.downcast_ref::<$error>() {

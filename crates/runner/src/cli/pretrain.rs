@@ -58,7 +58,8 @@ impl PretrainArgs {
             .out
             .unwrap_or_else(|| PathBuf::from("runs/pretrain").join(name));
         if self.samples {
-            return pretrain::write_samples(&out, &self.data.source()?, progress);
+            pretrain::write_samples(&out, &self.data.source()?, progress)?;
+            return Ok(());
         }
         let device = match self.device {
             DeviceName::Cpu => Device::Cpu,

@@ -1,7 +1,6 @@
 //! Admission: requests get slots, prompts are read in chunks, answers begin.
 
 use adaptive_draft::{Answer, Costs, Way};
-use anyhow::{Context, Result};
 use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
 use vocab_align::TargetId;
 
@@ -9,7 +8,7 @@ use super::lengths::{Drafts, LengthPolicy, Lookup};
 use super::sequence::{Prefilling, Sequence, Slot, WeightsVersion};
 use super::target_model::TargetModel;
 use super::{Decoder, fail};
-use crate::error::ApiError;
+use crate::error::{ApiError, Result, ServeError};
 use crate::learn::queue::{LearnerQueue, Terms};
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
@@ -55,7 +54,7 @@ impl Decoder {
                 let cached = slot.session.held(prompt).min(prompt.len() - 1);
                 self.prefilling.push_back(Prefilling { job, slot, cached });
             }
-            Err(error) => fail(&mut job, &format!("{error:#}"), &self.stats),
+            Err(error) => fail(&mut job, &error.in_full(), &self.stats),
         }
     }
 
@@ -108,7 +107,7 @@ impl Decoder {
         if job.request.drafting
             && let Err(error) = self.load_adapter(&mut slot, own, of_all)
         {
-            return fail(&mut job, &format!("{error:#}"), &self.stats);
+            return fail(&mut job, &error.in_full(), &self.stats);
         }
         let terms = self.terms();
         // If nothing is learnt, an answer depends on its request alone.
@@ -205,7 +204,8 @@ impl Decoder {
         let target = &self.models.targets[index];
         let mut drafter = self.models.drafter.engine(self.options.drafter_engine())?;
         if let Some(blocks) = self.terms().map(|terms| terms.blocks).filter(|n| *n > 0) {
-            drafter.keep_states(blocks).context("--learn-blocks")?;
+            let kept = drafter.keep_states(blocks);
+            kept.map_err(ServeError::learn_blocks)?;
         }
         let model = match target.folder() {
             Some(folder) => TargetModel::Local(folder.engine(self.options.engine)?),
@@ -221,7 +221,7 @@ impl Decoder {
             ..SessionConfig::new(VerifyMode::Exact, 1)
         };
         let session = Session::new(drafter, model, target.pair.clone(), config)
-            .with_context(|| format!("target `{}`", target.name))?;
+            .map_err(|source| ServeError::target(&target.name, source))?;
         Ok(Slot::new(index, session))
     }
 

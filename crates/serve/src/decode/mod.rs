@@ -30,13 +30,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Head;
-use anyhow::Result;
 use models::{Engine, Packed};
 use ngram_cache::NgramCache;
 use online::ArmState;
 use spec_decode::LanguageModel;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Result};
 use crate::learn::queue::LearnerQueue;
 use crate::models::{Models, target_of};
 use crate::options::Options;

@@ -4,8 +4,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Result;
-
+use crate::error::Result;
 use crate::models::Models;
 use crate::remote::wire::{Answers, Round};
 

@@ -136,7 +136,7 @@ impl Decoder {
             if let Some(remote) = self.models.targets[batch.target].remote() {
                 self.stats.traffic(batch.target, &remote.traffic);
             }
-            let answers = answers.map_err(|error| ApiError::Target(format!("{error:#}")));
+            let answers = answers.map_err(|error| ApiError::Target(error.in_full()));
             let mut again = RemoteBatch {
                 target: batch.target,
                 tickets: Vec::new(),

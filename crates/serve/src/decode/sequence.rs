@@ -18,6 +18,7 @@ use super::lengths::{Drafts, LengthPolicy, Policy};
 use super::log_probs::log_probs;
 use super::target_model::TargetModel;
 use super::text::AnswerText;
+use crate::error::ServeError;
 use crate::learn::queue::Terms;
 use crate::models::Target;
 use crate::random::random_number;
@@ -399,12 +400,12 @@ impl Sequence {
             let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
             let session = &mut self.slot.session;
             let states = session.let_drafter_read(&read, |drafter| {
-                Ok::<_, anyhow::Error>(drafter.states_of(example.read())?.to_vec())
+                Ok::<_, ServeError>(drafter.states_of(example.read())?.to_vec())
             });
             match states {
                 Ok(states) => example.states = states,
                 Err(error) => {
-                    tracing::warn!("an answer teaches nothing: {error:#}");
+                    tracing::warn!("an answer teaches nothing: {}", error.in_full());
                     return None;
                 }
             }

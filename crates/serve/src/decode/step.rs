@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Forwards;
-use anyhow::Result;
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, SpecError};
@@ -14,7 +13,7 @@ use super::costs::VerifyCosts;
 use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, Failures, fail_with, shared};
-use crate::error::ApiError;
+use crate::error::{ApiError, ServeError};
 use crate::learn::queue::LearnerQueue;
 use crate::request::Event;
 use crate::stats::Step;
@@ -230,7 +229,7 @@ impl Decoder {
         let (models, options) = (&self.models, &self.options);
         let engine = |target: usize| match models.targets[target].folder() {
             Some(folder) => Ok(folder.engine(options.engine)?),
-            None => anyhow::bail!("the target is elsewhere"),
+            None => Err(ServeError::Elsewhere),
         };
         let vocab = |target: usize| models.targets[target].vocab_size;
         self.verifiers.begin(engine, vocab);

@@ -7,6 +7,7 @@ use spec_decode::{Acceptance, LanguageModel, Purpose, Rows, Sampling, StreamName
 use tokio::sync::oneshot;
 use vocab_align::{TargetId, raw_ids};
 
+use crate::error::{Result, ServeError};
 use crate::remote::wire::{self, Answers, Refusal, Round, RoundVerdict, digest};
 
 /// Maximum number of tokens of the target's distribution that are sent back for each emitted token.
@@ -93,7 +94,7 @@ impl Verifiers {
     /// of their texts. `engine` creates a cache of a target, `vocab` is the size of its vocabulary.
     pub(crate) fn begin(
         &mut self,
-        mut engine: impl FnMut(usize) -> anyhow::Result<Engine>,
+        mut engine: impl FnMut(usize) -> Result<Engine>,
         vocab: impl Fn(usize) -> usize,
     ) {
         let idle = self.idle;
@@ -135,7 +136,7 @@ impl Verifiers {
         round: Round,
         index: RoundIndex,
         target: usize,
-        engine: &mut impl FnMut(usize) -> anyhow::Result<Engine>,
+        engine: &mut impl FnMut(usize) -> Result<Engine>,
         vocab: &impl Fn(usize) -> usize,
         taken: &[usize],
     ) -> Result<OpenRound, Refusal> {
@@ -185,7 +186,7 @@ impl Verifiers {
         &mut self,
         round: &Round,
         target: usize,
-        engine: &mut impl FnMut(usize) -> anyhow::Result<Engine>,
+        engine: &mut impl FnMut(usize) -> Result<Engine>,
         taken: &[usize],
     ) -> Result<usize, Refusal> {
         let keep = round.keep as usize;
@@ -202,7 +203,7 @@ impl Verifiers {
         if keep > 0 {
             return Err(Refusal::Unknown);
         }
-        let failed = |e: anyhow::Error| Refusal::Failed(format!("{e:#}"));
+        let failed = |e: ServeError| Refusal::Failed(e.in_full());
         if self.all.len() < self.limit {
             self.all.push(Verifier {
                 session: round.session,

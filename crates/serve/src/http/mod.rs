@@ -12,7 +12,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -27,7 +26,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Result, ServeError};
 use crate::service::Service;
 use crate::stats::About;
 pub use app::Limits;
@@ -75,13 +74,8 @@ impl Http {
     /// # Errors
     /// The address is not loopback and there is no key.
     pub fn check(&self) -> Result<()> {
-        let Self {
-            address, api_key, ..
-        } = self;
-        if api_key.is_none() && !address.ip().is_loopback() {
-            bail!(
-                "{address} can be reached from other machines\nhint: give an --api-key, or listen on 127.0.0.1"
-            );
+        if self.api_key.is_none() && !self.address.ip().is_loopback() {
+            return Err(ServeError::Exposed(self.address));
         }
         Ok(())
     }
@@ -140,7 +134,7 @@ pub fn serve(
         origins,
     } = http;
     let listener =
-        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+        TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source })?;
     listener.set_nonblocking(true)?;
     let app = Arc::new(App {
         service,
@@ -174,13 +168,13 @@ pub fn serve(
         }
         tokio::time::sleep(POLL).await;
         drop(serving);
-        anyhow::Ok(())
+        Ok::<_, std::io::Error>(())
     })?;
     // Handlers hold references to the service and end with it.
     runtime.shutdown_timeout(Duration::from_millis(200));
     match Arc::try_unwrap(app) {
         Ok(mut app) => app.service.stop(),
-        Err(_) => bail!("a request is still at work; the state as last saved counts"),
+        Err(_) => Err(ServeError::AtWork),
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use adaptive_draft::{Example, Head, HeadConfig, HeadReport, HeadTrainer};
-use anyhow::{Context, Result};
 use online::{Generation, SavedState};
 
 use super::SEED;
+use crate::error::{Result, ServeError};
 
 /// Maximum number of examples in the buffer R.
 const BUFFER: usize = 4096;
@@ -92,6 +92,7 @@ impl Heads {
             });
             self.by_name.insert(name.to_owned(), trainer);
         }
-        self.by_name.get_mut(name).context("a head just made")
+        let trainer = self.by_name.get_mut(name);
+        trainer.ok_or(ServeError::Internal("a head just made"))
     }
 }

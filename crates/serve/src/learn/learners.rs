@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use online::{Generation, Learner, SavedState};
 
 use super::SEED;
+use crate::error::{Result, ServeError};
 use crate::models::Models;
 use crate::options::{LearnOptions, MAX_ADAPTERS};
 
@@ -75,8 +75,11 @@ impl Learners {
                 learner.turn_to(&key)?;
                 let names = saved.names()?;
                 if key.is_empty() && !names.is_empty() || names.contains(&key) {
-                    let what = || format!("what `{name}` learnt");
-                    learner.load(&saved.learnt()).with_context(what)?;
+                    let loaded = learner.load(&saved.learnt());
+                    loaded.map_err(|source| ServeError::Learnt {
+                        name: name.to_owned(),
+                        source: Box::new(source),
+                    })?;
                 }
             }
             self.by_name.insert(key.clone(), learner);
@@ -84,7 +87,8 @@ impl Learners {
         if !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_owned());
         }
-        let learner = self.by_name.get_mut(&key).context("a learner just made")?;
+        let learner = self.by_name.get_mut(&key);
+        let learner = learner.ok_or(ServeError::Internal("a learner just made"))?;
         learner.turn_to(name)?;
         Ok(learner)
     }

@@ -13,12 +13,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_chann
 use std::time::{Duration, Instant};
 
 use adaptive_draft::SCALARS;
-use anyhow::Result;
 use distill_loss::Example;
 use models::Packed;
 use online::{ArmState, LearntPart, LearntWeights, SavedState, StateFolder, Wanted};
 
 use crate::decode::command::Command;
+use crate::error::Result;
 use crate::models::{Models, target_of};
 use crate::options::{LearnOptions, LearnScope, LookupScope, Options};
 use crate::stats::Stats;
@@ -177,7 +177,8 @@ impl LearnerThread {
         if self.options.adapt_length
             && let Err(error) = self.train_head(&name, answer.head_examples, distils)
         {
-            tracing::warn!(adapter = name, "a step of a head failed: {error:#}");
+            let error = error.in_full();
+            tracing::warn!(adapter = name, "a step of a head failed: {error}");
         }
     }
 
@@ -221,7 +222,8 @@ impl LearnerThread {
         let pause = pause.map(|n| Duration::from_secs_f64(60.0 / f64::from(n.max(1))));
         self.next_update = Instant::now() + pause.unwrap_or_default();
         if let Err(error) = self.try_update(name) {
-            tracing::warn!(adapter = name, "an update failed: {error:#}");
+            let error = error.in_full();
+            tracing::warn!(adapter = name, "an update failed: {error}");
             self.stats.update_failed();
             // The learner may hold half an update: it starts again from what was saved.
             self.learners.forget(name);
@@ -287,7 +289,7 @@ impl LearnerThread {
             Ok(bytes) => self.stats.saved(Some(bytes)),
             Err(error) => {
                 self.stats.saved(None);
-                tracing::error!("the state could not be saved: {error:#}");
+                tracing::error!("the state could not be saved: {}", error.in_full());
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
 use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
@@ -17,6 +16,7 @@ use super::heads::Heads;
 use super::learners::Learners;
 use super::queue::Terms;
 use super::{heads_of, open_state};
+use crate::error::{Result, ServeError};
 use crate::models::{Encoded, Models};
 use crate::options::Options;
 use crate::stats::Stats;
@@ -158,11 +158,11 @@ impl RecordedLearner {
     /// No `state` or nothing to learn in `options`, models that cannot be read, a state of another drafter
     /// or in use.
     pub fn open(options: Options) -> Result<Self> {
-        let learn = options.learn.context("nothing is to be learnt")?;
+        let learn = options.learn.ok_or(ServeError::NoLearning)?;
         let models = Arc::new(Models::of_texts(&options)?);
         let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
-        let (state, mut known) = open_state(&models, &options, Some(learn.part()))?
-            .context("there is no state to learn into")?;
+        let (state, mut known) =
+            open_state(&models, &options, Some(learn.part()))?.ok_or(ServeError::NoState)?;
         let root = options.state.clone();
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
         let heads = heads_of(&models, &options);
@@ -172,7 +172,7 @@ impl RecordedLearner {
         if terms.blocks > 0 {
             drafter
                 .keep_states(terms.blocks)
-                .context("--learn-blocks")?;
+                .map_err(ServeError::learn_blocks)?;
         }
         let config = SessionConfig::new(VerifyMode::Exact, 1);
         let replay = Replay {
@@ -182,7 +182,7 @@ impl RecordedLearner {
             len: 0,
         };
         let session = Session::new(drafter, replay, target.pair.clone(), config)
-            .with_context(|| format!("target `{}`", target.name))?;
+            .map_err(|source| ServeError::target(&target.name, source))?;
         let cache = known.caches.remove(&target.pair.target.fingerprint());
         let cache = cache.unwrap_or_else(|| NgramCache::new(options.cache_config()));
         let mut learner = Self {
@@ -315,7 +315,7 @@ impl RecordedLearner {
         if self.terms.blocks > 0 {
             let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
             example.states = self.session.let_drafter_read(&read, |drafter| {
-                Ok::<_, anyhow::Error>(drafter.states_of(example.read())?.to_vec())
+                Ok::<_, ServeError>(drafter.states_of(example.read())?.to_vec())
             })?;
         }
         Ok(example)
@@ -348,7 +348,7 @@ fn replay(
     sink: &mut dyn TeacherSink,
 ) -> Result<Totals> {
     if answer.tokens.is_empty() {
-        bail!("an answer without tokens");
+        return Err(ServeError::NoTokens);
     }
     session.configure(SessionConfig {
         acceptance: Acceptance::Token,

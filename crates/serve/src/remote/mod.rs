@@ -11,9 +11,10 @@ pub(crate) mod wire;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
 use models::ModelText;
 use vocab_align::TargetId;
+
+use crate::error::{Result, ServeError};
 
 pub(crate) use target::RemoteTarget;
 use wire::{Answers, FILES, ROUNDS, Round, Rounds, TARGETS, TargetInfo, VERSION};
@@ -62,16 +63,6 @@ impl Traffic {
     }
 }
 
-/// The error of a target's server that does not answer.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the target at {url} does not answer: {what}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"
-)]
-pub(crate) struct Unreachable {
-    url: String,
-    what: String,
-}
-
 impl Remote {
     /// Connects to a target: `http://host:port` for the server's first one, or
     /// `http://host:port/NAME`. Loads the files that are needed to write and read its tokens.
@@ -111,40 +102,46 @@ impl Remote {
             name => format!("{TARGETS}/{name}"),
         };
         let info = remote.get(&path)?;
-        remote.info = serde_json::from_slice(&info)
-            .with_context(|| format!("{}{path}: no description of a target", remote.url))?;
+        let described = serde_json::from_slice(&info);
+        remote.info = described.map_err(|source| ServeError::NoDescription {
+            url: format!("{}{path}", remote.url),
+            source,
+        })?;
         if remote.info.version != VERSION {
-            bail!(
-                "{}: speaks version {} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides",
-                remote.url,
-                remote.info.version
-            );
+            return Err(ServeError::OtherVersion {
+                url: remote.url,
+                version: remote.info.version,
+            });
         }
         let text = remote.text()?;
         if text.vocabulary.len() > remote.info.vocab_size {
-            bail!("{}: a tokenizer larger than its model", remote.url);
+            return Err(ServeError::LargerTokenizer(remote.url));
         }
         Ok((remote, text))
     }
 
     /// Loads tokenizer and template through a temporary folder.
     fn text(&self) -> Result<ModelText<TargetId>> {
-        let folder = tempfile::tempdir().context("a folder for the target's tokenizer")?;
+        let folder =
+            tempfile::tempdir().map_err(|source| ServeError::TokenizerFolder { source })?;
         let known = |file: &&&str| self.info.files.iter().any(|other| other == **file);
         for file in FILES.iter().filter(known) {
             let bytes = self.get(&format!("{TARGETS}/{}/{file}", self.info.name))?;
-            std::fs::write(folder.path().join(file), bytes).context("the target's tokenizer")?;
+            std::fs::write(folder.path().join(file), bytes)
+                .map_err(|source| ServeError::Tokenizer { source })?;
         }
-        let mut text =
-            ModelText::load(folder.path()).with_context(|| format!("the files of {}", self.url))?;
+        let mut text = ModelText::load(folder.path()).map_err(|source| ServeError::Files {
+            url: self.url.clone(),
+            source: Box::new(source),
+        })?;
         text.path = self.url.clone().into();
         Ok(text)
     }
 
-    fn failed(&self, what: impl std::fmt::Display) -> Unreachable {
-        Unreachable {
+    fn failed(&self, reason: impl std::fmt::Display) -> ServeError {
+        ServeError::Unreachable {
             url: self.url.clone(),
-            what: what.to_string(),
+            reason: reason.to_string(),
         }
     }
 
@@ -170,13 +167,11 @@ impl Remote {
         }
         let said: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
         let said = said.and_then(|said| Some(said["error"]["message"].as_str()?.to_owned()));
-        let said = said.unwrap_or_default();
-        let hint = match status.as_u16() {
-            401 => "\nhint: --target-key KEY, or OMNIDRAFT_TARGET_KEY",
-            404 => "\nhint: the server there needs --expose-logits",
-            _ => "",
-        };
-        Err(anyhow!("{}: {status} {said}{hint}", self.url))
+        Err(ServeError::Refused {
+            url: self.url.clone(),
+            status,
+            message: said.unwrap_or_default(),
+        })
     }
 
     /// Sends rounds for verification, and returns them with the answers. After a broken connection
@@ -193,7 +188,7 @@ impl Remote {
 
     fn post(&self, rounds: &Rounds) -> Result<Answers> {
         let clock = Instant::now();
-        let body = postcard::to_stdvec(rounds).context("a round")?;
+        let body = postcard::to_stdvec(rounds).map_err(|source| ServeError::Round { source })?;
         let send = || {
             let mut request = self.agent.post(format!("{}{ROUNDS}", self.url));
             request = request.header("content-type", "application/octet-stream");
@@ -217,7 +212,7 @@ impl Remote {
             .map_err(|e| self.failed(format!("what it says is no answer: {e}")))?;
         match answers.len() == rounds.rounds.len() {
             true => Ok(answers),
-            false => Err(self.failed("answers to other rounds").into()),
+            false => Err(self.failed("answers to other rounds")),
         }
     }
 }

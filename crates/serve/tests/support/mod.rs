@@ -1,6 +1,7 @@
 //! A server on a free loopback port, and a client with raw sockets.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
-use serve::{About, Http, LearnOptions, Limits, Options, Service};
+use serve::{About, Http, LearnOptions, Limits, Options, ServeError, Service};
 
 /// Folder of a model in the repository.
 pub fn model(name: &str) -> PathBuf {
@@ -48,11 +49,20 @@ pub fn limits() -> Limits {
     }
 }
 
+/// The error that keeps a service from starting, with its causes.
+pub fn refusal(options: Options) -> String {
+    let error = Service::start(options).err().expect("a refusal");
+    let first: &(dyn Error + 'static) = &error;
+    let chain = std::iter::successors(Some(first), |&cause| cause.source());
+    let messages: Vec<String> = chain.map(|cause| cause.to_string()).collect();
+    messages.join(": ")
+}
+
 /// A running server; stopped when dropped.
 pub struct Server {
     pub address: SocketAddr,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
-    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    thread: Option<JoinHandle<Result<(), ServeError>>>,
 }
 
 impl Server {
@@ -165,11 +175,11 @@ impl Server {
     }
 
     /// Stops the server and returns its result.
-    pub fn stop(mut self) -> anyhow::Result<()> {
+    pub fn stop(mut self) -> Result<(), ServeError> {
         self.end()
     }
 
-    fn end(&mut self) -> anyhow::Result<()> {
+    fn end(&mut self) -> Result<(), ServeError> {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }

@@ -15,7 +15,7 @@ use burn::tensor::wgpu::WgpuBackend;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use lm::{AdamW, Checkpoint, LmConfig, LmError, ModelError};
 
-use crate::Step;
+use crate::{CrossEntropy, Step};
 use model::{Transformer, host};
 use optim::{DeviceAdamW, RunningMean, tensors_of};
 
@@ -160,16 +160,18 @@ impl OnDevice {
 }
 
 impl Measured {
-    /// Sum of the next-token cross entropy of sequences of one length, in nats, and the number of
-    /// tokens in it.
+    /// Next-token cross entropy of sequences of one length.
     ///
     /// # Errors
     /// As [`OnDevice::step`].
-    pub fn loss(&self, sequences: &[Vec<u32>]) -> Result<(f64, usize), LmError> {
+    pub fn loss(&self, sequences: &[Vec<u32>]) -> Result<CrossEntropy, LmError> {
         let losses = cross_entropy(&self.model, sequences, &self.device)?;
         let tokens = losses.dims()[0];
         let sum = host(losses.sum())?;
-        Ok((f64::from(sum[0]), tokens))
+        Ok(CrossEntropy {
+            sum: f64::from(sum[0]),
+            tokens,
+        })
     }
 }
 

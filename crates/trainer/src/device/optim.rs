@@ -46,8 +46,7 @@ impl DeviceAdamW {
             };
             Ok(values(&Transformer::from_checkpoint(&named, device)?))
         };
-        let (steps, moments) = optimizer.state();
-        let moments = match moments.first() {
+        let moments = match optimizer.moments().first() {
             Some(Moments { first, second }) => {
                 let pairs = load(first)?.into_iter().zip(load(second)?);
                 pairs.map(|(first, second)| [first, second]).collect()
@@ -59,7 +58,7 @@ impl DeviceAdamW {
         };
         Ok(Self {
             config: optimizer.config(),
-            steps,
+            steps: optimizer.steps(),
             moments,
         })
     }

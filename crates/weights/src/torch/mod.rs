@@ -76,7 +76,7 @@ fn placed(view: &View, entry: &zip::Entry) -> Result<StoredTensor, String> {
         "BFloat16Storage" => Encoding::Bf16,
         other => return Ok(tensor(Err(other.to_owned()), entry.offset)),
     };
-    let size = encoding.block().1;
+    let size = encoding.block().bytes;
     if values.checked_mul(size).map(|bytes| bytes as u64) != Some(entry.len) {
         let len = entry.len;
         return Err(format!(

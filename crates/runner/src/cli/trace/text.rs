@@ -172,8 +172,8 @@ impl TextArgs {
             bail!("--field {}: needs --data-dir", self.field);
         };
         let file = folder.join(task).join(format!("{}.jsonl", split.name()));
-        let mut texts: HashMap<String, String> =
-            load_texts(&file, &self.field)?.into_iter().collect();
+        let texts = load_texts(&file, &self.field)?.into_iter();
+        let mut texts: HashMap<String, String> = texts.map(|t| (t.id, t.text)).collect();
         Ok(prompts
             .into_iter()
             .filter_map(|p| texts.remove_entry(&p.id))
