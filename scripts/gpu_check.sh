@@ -22,16 +22,15 @@ MIB=60
 if [ "${1:-}" = --prepare ]; then
     set -e
     mkdir -p .gpu/programs
-    # In one go, as in CI: other tests resolve other features, and dependencies would be compiled twice. The test
-    # `gpu` is the one that brings the program.
-    made=$(cargo test --release --locked -p runner -p gpu-engine --features runner/gpu --test goldens --test engine \
-        --test gpu --no-run --message-format=json | python3 -c 'import json, sys
+    # In one go: other tests resolve other features, and dependencies would be compiled twice.
+    made=$(cargo test --release --locked -p runner -p gpu-engine --features runner/gpu --test all --no-run \
+        --message-format=json | python3 -c 'import json, sys
 for line in sys.stdin:
     made = json.loads(line)
     if made.get("executable") and made["target"]["name"] == "omnidraft":
         print("omnidraft", made["executable"])
     elif made.get("executable") and "gpu-engine" in made["manifest_path"]:
-        print("test-" + made["target"]["name"], made["executable"])')
+        print("test-device", made["executable"])')
     while read -r name file; do strip -o ".gpu/programs/$name" "$file"; done <<<"$made"
     tar -C .gpu/programs -c . | xz -T0 >.gpu/programs.tar.xz
     rm -r .gpu/programs
@@ -133,7 +132,8 @@ tests() {
 
 PROMISES=(replays_give_the_bits_of_launches logits_that_stay_are_those_that_are_fetched two_engines_replay_in_turn
     many_columns_are_all_there)
-BITS=bits_do_not_depend_on_batches_or_on_what_was_cut
+PROMISES=("${PROMISES[@]/#/engine::}")
+BITS=engine::bits_do_not_depend_on_batches_or_on_what_was_cut
 for shape in odd even; do for weights in f32 f16 bf16 int8 int4; do PROMISES+=($BITS::${shape}_$weights); done; done
 
 # others PROGRAM TEST..: the tests of a program but for these.
@@ -214,7 +214,7 @@ if ! smoke smoke; then
     fi
 fi
 
-promises() { tests promise 200 test-engine "${PROMISES[@]}"; }
+promises() { tests promise 200 test-device "${PROMISES[@]}"; }
 large() { # WEIGHTS [OPTION]
     device $BIG "$@"
     before $BIG "$1"
@@ -268,9 +268,7 @@ rest() {
     part loop 120 "$BIN/omnidraft" run experiments/quickstart.toml --device gpu --no-progress \
         --set "segment=$short" --set decode.max_new_tokens=16 --out "$WORK/run"
     # shellcheck disable=SC2046
-    tests rest 100 test-engine $(others test-engine "${PROMISES[@]}")
-    # shellcheck disable=SC2046
-    tests goldens 200 test-goldens $(others test-goldens)
+    tests rest 300 test-device $(others test-device "${PROMISES[@]}")
     device $BIG int8
     round $MIDDLE bf16 0
     OMNIDRAFT_GPU_REPLAY=0 round $MIDDLE bf16 0 -launched

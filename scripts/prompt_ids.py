@@ -7,7 +7,7 @@ FOLDER has tokenizer.json and tokenizer_config.json; every line of PROMPTS.jsonl
 FOLDER/prompt_ids.jsonl, a line {"prompt": .., "ids": [..]} a prompt: `apply_chat_template` of one user message with
 the generation prompt, or the ids of the plain text where the tokenizer has no template.
 
-    OMNIDRAFT_PROMPT_IDS=PARENT cargo test --release -p models --test prompt_ids -- --nocapture
+    OMNIDRAFT_PROMPT_IDS=PARENT cargo test --release -p models --test all prompt_ids -- --nocapture
 
 compares every folder under PARENT that has such a file. `--make TOKENIZER --config CONFIG.json` fills FOLDER first,
 from a tokenizer's folder and a model's configuration, `--template NAME` with one of several templates, `none` for

@@ -1,7 +1,7 @@
 //! The CPU engine compared with a scalar f64 forward. `goldens.rs` compares it with Hugging Face
 //! transformers.
 
-mod cpu_support;
+use crate::cpu_support;
 
 use cpu_engine::{CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;

@@ -1,7 +1,7 @@
 //! Batch invariance: a position's logits have the same bits, whatever the batches in which they
 //! were computed.
 
-mod cpu_support;
+use crate::cpu_support;
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;

@@ -1,6 +1,6 @@
 //! Memory of an engine: weights from files, shared weights, a KV cache that grows.
 
-mod cpu_support;
+use crate::cpu_support;
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, MemoryUse, PackedWeights};
 use cpu_support::*;

@@ -1,6 +1,6 @@
 //! The CPU engine and the reference agree as implementations of the engine trait.
 
-mod cpu_support;
+use crate::cpu_support;
 
 use cpu_engine::{CpuEngine, EngineOptions};
 use cpu_support::*;

@@ -1,9 +1,8 @@
 //! The CPU engine compared with Hugging Face transformers, for every architecture, rotation and
 //! window.
 
-mod cpu_support;
-#[path = "../../lm/tests/golden_support/mod.rs"]
-mod golden_support;
+use crate::cpu_support;
+use crate::golden_support;
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice};
 use cpu_support::{kernel_sets, relative_error, sums_as_most};

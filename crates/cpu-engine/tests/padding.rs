@@ -1,6 +1,6 @@
 //! Padding changes only the cost.
 
-mod cpu_support;
+use crate::cpu_support;
 
 use cpu_engine::{CpuEngine, KernelChoice};
 use cpu_support::*;

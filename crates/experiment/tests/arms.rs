@@ -1,6 +1,6 @@
 //! Presets, patches, sweeps, and combinations of arms that are refused.
 
-mod common;
+use crate::common;
 
 use common::{SMALL, plan, says, wrong};
 use distill_loss::{DirectLoss, NgramLoss};

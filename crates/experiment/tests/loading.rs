@@ -1,6 +1,6 @@
 //! Includes, merging, overrides, and the places of values.
 
-mod common;
+use crate::common;
 
 use common::{Files, SMALL, ZOO, plan, says, set, wrong, wrong_set};
 use experiment::{CostsConfig, Count, DecodeConfig, ExperimentError, LoadOptions, Plan};

@@ -1,6 +1,6 @@
 //! Cells, stages, jobs and selections of jobs.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 

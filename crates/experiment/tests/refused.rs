@@ -1,6 +1,6 @@
 //! Refused files, and their messages.
 
-mod common;
+use crate::common;
 
 use common::{SMALL, says, wrong};
 

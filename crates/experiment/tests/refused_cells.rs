@@ -1,6 +1,6 @@
 //! Refused grids, stages, conditions and segments, and their messages.
 
-mod common;
+use crate::common;
 
 use common::{SMALL, says, wrong};
 

@@ -1,6 +1,6 @@
 //! Hashes and configurations in manifests and result folders, and reading them back.
 
-mod common;
+use crate::common;
 
 use common::{Files, SMALL, plan, says, set};
 use experiment::JobConfig;

@@ -1,7 +1,6 @@
 //! Guarantees of the engine: bits, truncation, memory that grows, weights that change.
-#![cfg(feature = "gpu")]
 
-mod support;
+use crate::support;
 
 use gpu_engine::{GpuEngine, GpuWeights};
 use lm::{

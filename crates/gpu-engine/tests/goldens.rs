@@ -1,10 +1,8 @@
 //! The engine compared with Hugging Face transformers, for every architecture, rotation and window,
 //! and with the CPU engine if weights are rounded.
-#![cfg(feature = "gpu")]
 
-#[path = "../../lm/tests/golden_support/mod.rs"]
-mod golden_support;
-mod support;
+use crate::golden_support;
+use crate::support;
 
 use golden_support::{bits, goldens, largest_difference};
 use lm::{LanguageModel, ReferenceEngine, WeightType};

@@ -1,7 +1,7 @@
 //! The real tasks, downloaded from a hub that the test runs itself and converted.
 
-mod hub_support;
-mod tasks;
+use crate::hub_support;
+use crate::tasks;
 
 use hub::datasets::PublishedSplit;
 use hub_support::FakeHub;

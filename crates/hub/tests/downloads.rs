@@ -1,7 +1,7 @@
 //! Downloads that break off; files that are missing, closed or of another form.
 
-mod hub_support;
-mod tasks;
+use crate::hub_support;
+use crate::tasks;
 
 use hub::datasets::{Datasets, HubTask};
 use hub::{Hub, HubError};

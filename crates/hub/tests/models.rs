@@ -1,6 +1,6 @@
 //! `hf:owner/name`: the files of a model that are fetched, from a hub that the test runs itself.
 
-mod hub_support;
+use crate::hub_support;
 
 use std::path::Path;
 

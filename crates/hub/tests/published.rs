@@ -1,7 +1,7 @@
 //! Ids and splits made from a hub's rows equal those of the published results. The real data are
 //! used if the environment variable OMNIDRAFT_SHARED names their folder.
 
-mod support;
+use crate::support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

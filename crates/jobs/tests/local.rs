@@ -1,7 +1,7 @@
 //! Jobs in one process.
 #![allow(missing_docs)]
 
-mod support;
+use crate::support;
 
 use std::fs;
 

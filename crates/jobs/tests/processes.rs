@@ -1,7 +1,7 @@
 //! Several processes on one run. The test program starts itself as the other processes.
 #![allow(missing_docs)]
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::env;

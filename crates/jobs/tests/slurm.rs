@@ -2,7 +2,7 @@
 #![cfg(unix)]
 #![allow(missing_docs)]
 
-mod support;
+use crate::support;
 
 use std::env;
 use std::fs;

@@ -1,7 +1,7 @@
 //! The reference decoder and the reading of configurations, compared with Hugging Face
 //! transformers.
 
-mod golden_support;
+use crate::golden_support;
 
 use golden_support::{LOGIT_TOLERANCE, folders, goldens, largest_difference, shared_goldens};
 use lm::{

@@ -1,6 +1,6 @@
 //! A killed job resumes from its last checkpoint, with the same results as an uninterrupted one.
 
-mod support;
+use crate::support;
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

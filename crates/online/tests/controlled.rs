@@ -1,6 +1,6 @@
 //! Arms under a controller: their text does not change, and their knowledge survives.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Every draft length policy, on a stream and from the saved state: drafts differ, the target's
 //! tokens never.
 
-mod support;
+use crate::support;
 
 use adaptive_draft::Head;
 use results::{CellReader, RoundRow, Split};

@@ -1,6 +1,6 @@
 //! Learning with adapters, on a thread of its own, and across restarts.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::sync::Arc;

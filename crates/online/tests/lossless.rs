@@ -1,7 +1,7 @@
 //! Greedy speculation equals plain greedy decoding of the target, token for token: all modes, all
 //! mini streams, before and after learning. The same seed gives the same results.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 

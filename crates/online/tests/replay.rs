@@ -1,7 +1,7 @@
 //! A recorded target answers like the model that it was recorded from, round for round, and the
 //! learnt state is bit-identical.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

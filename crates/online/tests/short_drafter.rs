@@ -1,7 +1,7 @@
 //! A drafter with fewer positions than the prompts have tokens: answers are the target's, and the
 //! part that fits is learnt.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 

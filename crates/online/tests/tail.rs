@@ -1,6 +1,6 @@
 //! Learning in the last blocks alone, from the states that decoding computed.
 
-mod support;
+use crate::support;
 
 use distill_loss::{Chunk, Example, TeacherRow};
 use experiment::{LearnConfig, ObjectiveName};

@@ -1,6 +1,6 @@
 //! Documents to pretrain on: their form and their order. No document belongs to a test split.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 

@@ -1,12 +1,11 @@
 //! Pages and figures for inspection.
 
-#[path = "../../results/tests/support/mod.rs"]
-mod support;
+use crate::support;
 
 use report::write_report;
 use support::Experiment;
 
-/// Writes pages for inspection: `cargo test -p report --test figures -- --ignored`.
+/// Writes pages for inspection: `cargo test -p report --test all figures -- --ignored`.
 #[test]
 #[ignore = "for looking at the pages"]
 fn pages_to_look_at() {

@@ -1,7 +1,6 @@
 //! Pages of synthetic experiments: every format, missing cells, errors.
 
-#[path = "../../results/tests/support/mod.rs"]
-mod support;
+use crate::support;
 
 use report::model::{Entry, Section, Table};
 use report::{ReportError, build, compare, write_report};

@@ -1,6 +1,6 @@
 //! A cell's folder: rows survive storage, damage is reported, a complete cell is not overwritten.
 
-mod support;
+use crate::support;
 
 use results::{
     CellReader, CellStatus, CellWriter, ColumnData, JudgedRound, PromptRow, ResultsError, RoundRow,

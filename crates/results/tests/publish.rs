@@ -1,6 +1,6 @@
 //! Publishing copies what pages need, and no more.
 
-mod support;
+use crate::support;
 
 use results::{
     CellReader, JudgedRound, ResultsError, RoundRow, answer_ids, cell_facts, cells, looping,

@@ -1,7 +1,7 @@
 //! The pages are correct: links have targets, commands are accepted by the program, experiment
 //! files load, the generated page is that of this program.
 
-mod docs_support;
+use crate::docs_support;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

@@ -164,6 +164,33 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn no_file_of_tests_is_left_out() {
+    let mut faults = Vec::new();
+    for entry in std::fs::read_dir(repository().join("crates")).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        if !manifest.contains("autotests = false") {
+            continue;
+        }
+        let all = std::fs::read_to_string(path.join("tests/all.rs")).unwrap();
+        for file in std::fs::read_dir(path.join("tests")).unwrap() {
+            let file = file.unwrap().path();
+            let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+            let named = all.contains(&format!("mod {name};"))
+                || manifest.contains(&format!("[[test]]\nname = \"{name}\""));
+            if file.extension().is_some_and(|ending| ending == "rs") && !named {
+                faults.push(file.display().to_string());
+            }
+        }
+    }
+    assert!(
+        faults.is_empty(),
+        "neither modules of all.rs nor tests of the manifest:\n  {}\n",
+        faults.join("\n  ")
+    );
+}
+
+#[test]
 fn doc_comments_say_what_things_are() {
     let crates = repository().join("crates");
     let mut faults = Vec::new();

@@ -1,7 +1,6 @@
 //! `hf:owner/name` and `--data-dir hub` on the command line, with a local hub of the test.
 
-#[path = "../../hub/tests/hub_support/mod.rs"]
-mod hub_support;
+use crate::hub_support;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! Answers of the server equal those of the sessions and models below it.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};

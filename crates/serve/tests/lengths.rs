@@ -1,6 +1,6 @@
 //! Adaptive draft lengths, looked-up text and long prompts change the speed and never the text.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use serve::{LookupScope, Options};

@@ -1,6 +1,6 @@
 //! The page, driven in headless Chromium if that is installed.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! Wrong and incomplete requests get an error of the API's format, and the server goes on.
 
-mod support;
+use crate::support;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

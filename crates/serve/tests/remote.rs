@@ -1,7 +1,7 @@
 //! A drafter here and a remote target: texts, distributions, learning, and failures of the
 //! connection.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

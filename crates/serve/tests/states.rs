@@ -1,6 +1,6 @@
 //! The saved state is restored whole, and only for its drafter and target.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 

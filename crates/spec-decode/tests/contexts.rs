@@ -1,7 +1,7 @@
 //! Tokens that the models have read: drafters shorter than the text, turns of a conversation,
 //! contexts in the drafter's own tokens.
 
-mod common;
+use crate::common;
 
 use common::*;
 use ngram_cache::NgramCache;

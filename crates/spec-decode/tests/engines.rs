@@ -1,6 +1,6 @@
 //! The engines of this crate keep the contract that they are made to test.
 
-mod common;
+use crate::common;
 
 use common::*;
 use spec_decode::testkit::FakeModel;

@@ -1,6 +1,6 @@
 //! The exact output distribution of a few cases chosen by hand; `law.rs` has random ones.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Errors of a round: impossible logits, failing models, bad prompts.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The distribution of sampled output, with the shipped random number generator, by G-tests.
 
-mod common;
+use crate::common;
 
 use common::*;
 use spec_decode::goodness::{GTest, LEAST_EXPECTED, Partition, g_test, holm};

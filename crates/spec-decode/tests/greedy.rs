@@ -1,6 +1,6 @@
 //! At temperature 0 speculation must give plain greedy decoding, token for token.
 
-mod common;
+use crate::common;
 
 use common::*;
 use ngram_cache::{CacheConfig, Eviction, NgramCache};

@@ -2,8 +2,7 @@
 //! and ties, disjoint supports, caches, draft lengths, temperatures, sampling options, special
 //! tokens, stop tokens, one and two rounds.
 
-mod cases;
-mod common;
+use crate::cases;
 
 use cases::random::{Family, MIXED, Rough, across, lookup, within};
 use cases::{Setting, TOLERANCE};

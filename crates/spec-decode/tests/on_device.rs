@@ -1,7 +1,7 @@
 //! Models whose logits stay on a device give the same answers, and copy only the rows that are read
 //! to the host.
 
-mod common;
+use crate::common;
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Padding rows: a model's head may have more rows than its tokenizer has ids.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

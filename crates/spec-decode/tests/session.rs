@@ -1,6 +1,6 @@
 //! Bookkeeping of sessions: KV caches, limits, teacher signal, n-gram learning, determinism.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! A sparse draft is verified as the whole one is, draw for draw, and an invalid one is refused.
 
-mod common;
+use crate::common;
 
 use common::*;
 use ngram_cache::NgramCache;

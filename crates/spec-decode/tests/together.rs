@@ -1,6 +1,6 @@
 //! Several sessions, one step at a time: all draft, all are verified, then all commit.
 
-mod common;
+use crate::common;
 
 use common::*;
 use ngram_cache::NgramCache;

@@ -1,6 +1,6 @@
 //! Loading, selecting and ordering prompts; errors of bad files.
 
-mod support;
+use crate::support;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

@@ -4,9 +4,8 @@
 //! The contract of engines is tested up to rounding: forwards that are split, caches that are
 //! truncated, sequences in turns, logits that stay on the device.
 
-#[path = "../../lm/tests/golden_support/mod.rs"]
-mod golden_support;
-mod support;
+use crate::golden_support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,9 +1,8 @@
 //! The engine compared with the results of Hugging Face transformers that the other engines are
 //! compared with, for every architecture, rotation and window.
 
-#[path = "../../lm/tests/golden_support/mod.rs"]
-mod golden_support;
-mod support;
+use crate::golden_support;
+use crate::support;
 
 use golden_support::goldens;
 use torch_engine::{Torch, TorchOptions};

@@ -1,7 +1,7 @@
 //! The protocol, with a worker that needs no torch: the contract bit for bit, and all that can go
 //! wrong with a process.
 
-mod support;
+use crate::support;
 
 use std::time::{Duration, Instant};
 

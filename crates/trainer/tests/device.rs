@@ -2,7 +2,7 @@
 //! Without any device, these tests are skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
 #![cfg(feature = "wgpu")]
 
-mod train_support;
+use crate::train_support;
 
 use lm::host::Products;
 use lm::{AdamW, AdamWConfig, Checkpoint, LmConfig, LmError, ModelError};

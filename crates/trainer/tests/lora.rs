@@ -1,6 +1,6 @@
 //! Adapters: gradients, agreement with full fine-tuning, files, switching.
 
-mod train_support;
+use crate::train_support;
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Training of the last blocks alone: the gradient is the whole model's, and the rest does not
 //! move.
 
-mod train_support;
+use crate::train_support;
 
 use cpu_engine::{CpuEngine, EngineOptions};
 use lm::host::Products;

@@ -1,6 +1,6 @@
 //! The host trainer against finite differences of the reference's loss, and against PyTorch.
 
-mod train_support;
+use crate::train_support;
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Direct mapping between small tokenizers, and cases that string-level maps get wrong.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Incremental re-tokenisation compared with re-tokenising everything.
 
-mod common;
+use crate::common;
 
 use std::sync::OnceLock;
 

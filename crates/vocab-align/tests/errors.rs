@@ -1,6 +1,6 @@
 //! Damaged tokenizer files: every message names the file and the place.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 

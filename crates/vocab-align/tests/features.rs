@@ -1,7 +1,7 @@
 //! Small tokenizer files, one for each feature that real ones have. Ids of whole texts, and of
 //! contexts pushed token by token, are compared with the `tokenizers` library.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 //!
 //! A sample by default; `OMNIDRAFT_ALL_STRINGS=1` takes all 10 000 strings and all prompts.
 
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;

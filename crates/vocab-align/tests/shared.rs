@@ -1,6 +1,6 @@
 //! The real tokenizers and datasets, if `OMNIDRAFT_SHARED` names their folder.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

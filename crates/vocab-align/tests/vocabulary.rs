@@ -1,6 +1,6 @@
 //! Loading, encoding and decoding of small tokenizers made in code.
 
-mod common;
+use crate::common;
 
 use common::{
     Prefix, TEXTS, byte_level_json, load, raw, reference, reference_ids, sentence_piece_json, small,

@@ -1,5 +1,4 @@
 //! A device, or the reason why there is none.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use gpu_engine::{Gpu, GpuEngine, GpuOptions};
 use lm::{LanguageModel, TensorSource, WeightType};

@@ -6,7 +6,7 @@ use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::support::{omnidraft, refused};
+use super::support::{omnidraft, refused};
 
 /// The command that makes an experiment in a folder.
 fn new(name: &Path, extra: &[&str]) -> Command {

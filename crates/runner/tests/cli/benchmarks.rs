@@ -6,7 +6,7 @@ use std::path::Path;
 use predicates::str::contains;
 use results::CellReader;
 
-use crate::support::{EXPERIMENT, omnidraft, refused, run_with};
+use super::support::{EXPERIMENT, omnidraft, refused, run_with};
 
 /// A conversation of three turns and a question.
 const QUESTIONS: &str = r#"{"question_id": 81, "category": "math", "turns": ["Tom has 3 apples. How many?", "And with 2 more?", "And after eating 4?"]}

@@ -1,6 +1,6 @@
 //! The other commands: their help, their options, and the keys of their output.
 
-use crate::support::{CELL, EXPERIMENT, generate, omnidraft, refused, repository, run_with};
+use super::support::{CELL, EXPERIMENT, generate, omnidraft, refused, repository, run_with};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;

@@ -1,6 +1,6 @@
 //! Experiment files and results: errors, reports, publishing and continuing.
 
-use crate::support::{CELL, EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
+use super::support::{CELL, EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
 use predicates::prelude::*;
 use predicates::str::contains;
 use std::fs::File;

@@ -7,7 +7,7 @@ use online::{SavedState, file_name};
 use predicates::prelude::*;
 use predicates::str::contains;
 
-use crate::support::{EXPERIMENT, files, omnidraft, refused, repository, run_with};
+use super::support::{EXPERIMENT, files, omnidraft, refused, repository, run_with};
 
 /// Three arms that learn: all weights, the last block, an adapter.
 const LEARNERS: &str = r#"
@@ -219,7 +219,7 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
         &["is there already", "hint:"],
     );
     let mean = learnt("all").join("mean.safetensors");
-    crate::support::shorten(&mean);
+    super::support::shorten(&mean);
     refused(
         export(&run, "hf", &out).args(all),
         &["mean.safetensors", "hint:"],

@@ -1,6 +1,6 @@
 //! One job by name, and a Slurm that is missing or refuses.
 
-use crate::support::{EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
+use super::support::{EXPERIMENT, TWO_STAGES, files, omnidraft, refused, run_with};
 use predicates::prelude::*;
 use predicates::str::contains;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::support::{omnidraft, refused, repository};
+use super::support::{omnidraft, refused, repository};
 
 fn learn(log: &Path, state: &Path) -> assert_cmd::Command {
     let mut command = omnidraft();

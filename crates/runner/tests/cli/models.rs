@@ -1,6 +1,6 @@
 //! Damaged, missing, small and padded model folders.
 
-use crate::support::{
+use super::support::{
     CELL, EXPERIMENT, copy_of, generate, omnidraft, refused, repository, run_with, shorten,
 };
 use assert_cmd::Command;

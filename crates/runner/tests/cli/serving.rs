@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use crate::support::{omnidraft, repository};
+use super::support::{omnidraft, repository};
 
 /// A server that is killed when the test ends.
 struct Served {

@@ -7,8 +7,8 @@ use std::process::Command as Process;
 
 use serde_json::Value;
 
-use crate::support::{omnidraft, repository};
-use crate::torch::{has_torch, python};
+use super::support::{omnidraft, repository};
+use super::torch::{has_torch, python};
 
 /// A few prompts and tokens of one task that needs no data.
 const SMALL: [&str; 6] = [

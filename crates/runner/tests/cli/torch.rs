@@ -9,7 +9,7 @@ use assert_cmd::Command;
 use predicates::str::contains;
 use serde_json::Value;
 
-use crate::support::{CELL, EXPERIMENT, omnidraft, refused, repository, run_with};
+use super::support::{CELL, EXPERIMENT, omnidraft, refused, repository, run_with};
 
 /// A worker in Python without torch, whose model is a function of the last tokens.
 const TOY: &str = "crates/runner/tests/cli/plain_worker.py";

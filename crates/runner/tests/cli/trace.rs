@@ -1,6 +1,6 @@
 //! `omnidraft trace`: recording, display, verification, replay; and errors.
 
-use crate::support::{omnidraft, refused, run_with, shorten};
+use super::support::{omnidraft, refused, run_with, shorten};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;

@@ -1,5 +1,4 @@
 //! A server on a free loopback port, and a client with raw sockets.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,5 +1,4 @@
 //! A Python with torch, or the reason why there is none.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::Path;
 use std::process::Command;

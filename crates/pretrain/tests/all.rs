@@ -1,0 +1,5 @@
+//! All tests of the crate that need no process of their own, in one program: linking one is cheaper than many.
+
+mod corpus;
+mod pretrain;
+mod support;

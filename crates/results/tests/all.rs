@@ -1,0 +1,6 @@
+//! All tests of the crate that need no process of their own, in one program: linking one is cheaper than many.
+
+mod folder;
+mod metrics;
+mod publish;
+mod support;
