@@ -48,7 +48,7 @@ fn other_process() {
 
 fn spawn(root: &Path, workers: usize, pause_ms: u64) -> Child {
     Command::new(env::current_exe().unwrap())
-        .args(["--exact", "other_process", "--nocapture"])
+        .args(["--exact", "processes::other_process", "--nocapture"])
         .env(ROOT, root)
         .env("JOBS_TEST_WORKERS", workers.to_string())
         .env("JOBS_TEST_PAUSE", pause_ms.to_string())

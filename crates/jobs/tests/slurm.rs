@@ -110,7 +110,7 @@ fn program(folder: &Path) -> PathBuf {
     let test = env::current_exe().unwrap();
     let text = format!(
         "#!/bin/sh\nJOBS_TEST_ARGUMENTS=$(printf '%s\\n' \"$@\") exec {} --exact \
-         job_of_the_other_test --nocapture\n",
+         slurm::job_of_the_other_test --nocapture\n",
         jobs::quote(test.to_str().unwrap())
     );
     fs::write(&path, text).unwrap();

@@ -314,7 +314,7 @@ fn the_worker_ends_with_the_program() {
         return;
     }
     let mut program = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "holds_a_worker", "--nocapture"])
+        .args(["--exact", "protocol::holds_a_worker", "--nocapture"])
         .env("TORCH_ENGINE_HOLDS", "1")
         .stdout(Stdio::piped())
         .spawn()
