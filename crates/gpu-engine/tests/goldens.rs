@@ -8,7 +8,7 @@ use golden_support::{bits, goldens, largest_difference};
 use lm::{LanguageModel, ReferenceEngine, WeightType};
 use support::{engine, gpu};
 
-/// Models that between them have all that families differ in. They run in every format, the others in one: what a format
+/// Models of five kinds of blocks, rotations and windows. They run in every format, the others in one: what a format
 /// changes is how weights are read, and a driver compiles kernels for each.
 const VARIED: [&str; 5] = [
     "gemma2",
