@@ -16,12 +16,43 @@ const PRIOR: f64 = 8.0;
 /// distribution of the output does not change, since no decision depends on the target's draws in
 /// the round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Sums")]
 pub struct MeasuredCosts {
     /// Rounds and seconds by number of drafted tokens, from 1.
     draft: Vec<[f64; 2]>,
     /// Rounds and seconds by positions of the target's forward, from 1.
     verify: Vec<[f64; 2]>,
     rest: [f64; 2],
+}
+
+/// The sums as a file has them.
+#[derive(Deserialize)]
+struct Sums {
+    draft: Vec<[f64; 2]>,
+    verify: Vec<[f64; 2]>,
+    rest: [f64; 2],
+}
+
+impl TryFrom<Sums> for MeasuredCosts {
+    type Error = String;
+
+    fn try_from(written: Sums) -> Result<Self, String> {
+        let Sums {
+            draft,
+            verify,
+            rest,
+        } = written;
+        let all = draft.iter().chain(&verify).chain([&rest]).flatten();
+        let mut wrong = all.filter(|sum| !(sum.is_finite() && **sum >= 0.0));
+        match wrong.next() {
+            Some(sum) => Err(format!("measured costs with the sum {sum}")),
+            None => Ok(Self {
+                draft,
+                verify,
+                rest,
+            }),
+        }
+    }
 }
 
 impl MeasuredCosts {
@@ -275,6 +306,19 @@ mod tests {
                 ..Timings::default()
             },
         }
+    }
+
+    #[test]
+    fn sums_come_back_to_the_bit_and_wrong_ones_are_refused() {
+        let mut measured = MeasuredCosts::default();
+        for drafted in 0..5 {
+            measured.observe(&round(drafted));
+        }
+        let text = serde_json::to_string(&measured).unwrap();
+        assert_eq!(serde_json::from_str::<MeasuredCosts>(&text).unwrap(), measured);
+        let negative = r#"{"draft": [], "verify": [[1.0, -0.5]], "rest": [0.0, 0.0]}"#;
+        let error = serde_json::from_str::<MeasuredCosts>(negative).unwrap_err();
+        assert!(error.to_string().contains("the sum -0.5"), "{error}");
     }
 
     #[test]
