@@ -89,7 +89,7 @@ impl DeviceArgs {
     }
 }
 
-/// The worker of PyTorch for targets `torch:DIR` or `torch:hf:owner/name`.
+/// Options of the PyTorch worker that decodes a target `torch:DIR` or `torch:hf:owner/name`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TorchArgs {
     /// Number format of a target torch:DIR: float32, float16, bfloat16, or auto for that of its

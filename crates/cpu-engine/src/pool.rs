@@ -19,8 +19,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 /// Number of turns of a helper's waiting loop before it starts to yield its core to other threads
-/// every few turns. It is longer than the gaps inside a forward, so that a helper that was woken on
-/// its caller's core gets out of the way only then.
+/// every few turns. It is longer than the gaps inside a forward. A longer wait may mean that the
+/// helper was woken on its caller's core, and the caller needs that core.
 const SPINS_BEFORE_YIELD: u32 = 128;
 /// Number of turns between two such yields.
 const SPINS_PER_YIELD: u32 = 32;
@@ -178,9 +178,10 @@ impl Shared {
 struct Patience {
     /// Number of regions that the caller still runs alone.
     alone: u32,
-    /// Length of the next such period, in regions. It shrinks with every region without a stall.
+    /// Length of the last such period, in regions. It shrinks by one with every region without a
+    /// stall; the next period is twice as long.
     period: u32,
-    /// Number of regions that are not counted, because helpers slept before them.
+    /// Number of next regions that are not counted, because helpers slept before them.
     waking: u32,
 }
 
@@ -190,9 +191,9 @@ impl Patience {
     /// is a few forwards and not seconds.
     // With 8192 regions one busy moment kept a whole run on one thread: results/LOG.md, 2026-11-26.
     const LONGEST: u32 = 1 << 10;
-    /// Number of regions not counted after a sleep. A helper that slept wakes late, on a slow core
-    /// with empty caches. If its first chunk counted, one busy moment would leave the caller alone
-    /// for good.
+    /// Number of regions not counted after a period alone, in which helpers fall asleep. A helper
+    /// that slept wakes late, on a slow core with empty caches. If its first chunk counted, one
+    /// busy moment would leave the caller alone for good.
     const WAKING: u32 = 16;
 
     /// True if the caller runs the next region alone.

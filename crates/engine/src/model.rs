@@ -99,8 +99,9 @@ pub trait LanguageModel {
 /// Logits that stay on the device that computed them, so that only logits that are read are fetched: a
 /// row of a large vocabulary is half a megabyte, its most probable column four bytes.
 pub trait DeviceLogits {
-    /// Appends `ids` to the cache, at most as many as were asked for. Their logits, one row per
-    /// token, stay on the device until tokens are appended again.
+    /// Appends `ids` to the KV cache, at most as many as the `tokens` that
+    /// [`device_logits`](LanguageModel::device_logits) was given. Their logits, one row per token,
+    /// stay on the device until tokens are appended again.
     ///
     /// # Errors
     /// As [`LanguageModel::forward`]; more tokens than the device keeps logits of.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 pub struct Fault {
     /// File and line, or the override; `None` for a value that is written nowhere.
     pub place: Option<String>,
-    /// Dotted key.
+    /// Dotted key; empty for a fault of a whole file or override.
     pub key: String,
     /// Description of the fault.
     pub message: String,
@@ -53,7 +53,7 @@ pub enum ExperimentError {
         /// The parser's message.
         message: String,
     },
-    /// Files that include each other in a cycle.
+    /// Files that include each other in a cycle; the value lists them, the first one also last.
     #[error("include: the files go round in a circle: {}", chain(.0))]
     Circle(Vec<PathBuf>),
     /// All faults of the files and the overrides.
@@ -64,10 +64,11 @@ pub enum ExperimentError {
         /// The faults in the order of discovery, at least one.
         faults: Vec<Fault>,
     },
-    /// A selection of jobs that is empty.
+    /// A selection of jobs that names an unknown stage, axis or value, or is empty; the value is
+    /// the message.
     #[error("{0}")]
     Filter(String),
-    /// A stored job that is not valid.
+    /// A stored job that is not valid; the value names the key and the fault.
     #[error("the stored job cannot be run: {0}")]
     Job(String),
 }

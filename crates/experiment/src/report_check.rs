@@ -34,7 +34,8 @@ pub(crate) fn read(root: &Node, file: &Path, faults: &mut Faults) -> Option<Repo
     Some(report)
 }
 
-/// Reports stages, axes and arms that do not exist, and fills in the stage.
+/// Reports stages, axes and arms that do not exist, a smallest effect outside `[0, 1)`, and missing
+/// or empty names of metrics. If no stage is named, the last one is filled in.
 pub(crate) fn check(experiment: &mut Experiment, root: &Node, faults: &mut Faults) {
     let mut fault = |key: &str, message: String| {
         let path: Vec<&str> = key.split('.').collect();

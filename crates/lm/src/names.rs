@@ -150,7 +150,7 @@ pub struct Stored {
     pub name: String,
     /// Rows of the stored tensor; `None` for all of them.
     pub rows: Option<Range<usize>>,
-    /// Number of rows of the whole stored tensor, if only some belong to this one.
+    /// Number of rows of the whole stored tensor; 0 if all of them belong to this one.
     pub of: usize,
 }
 

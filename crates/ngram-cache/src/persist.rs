@@ -10,6 +10,9 @@
 //! | body | eviction (u8: 0 none, 1 lru, 2 lfu), limits of entries and bytes (u64 each, `u64::MAX` for none), evictions (u64), number of n-grams (u64), then per n-gram: n, target, count, rival target, its count (0: there is none), d_1..d_n (u32 each) |
 //! | 32 | SHA-256 of everything before |
 //!
+//! The rival is the other target token with the same bytes for which the n-gram was seen
+//! ([`NgramCache::insert`]).
+//!
 //! The n-grams are stored in eviction order if there is one, so that loading restores the next
 //! victim too; otherwise in lexicographic order. Equal caches give equal files.
 
@@ -51,7 +54,8 @@ impl NgramCache {
         result
     }
 
-    /// Reads a cache written by [`save`](Self::save): n-grams, counts, policy, eviction order.
+    /// Reads a cache written by [`save`](Self::save): n-grams, counts, rivals, limits, policy,
+    /// eviction order, and the number of evictions.
     ///
     /// # Errors
     /// [`CacheError::Io`] and one variant each for a foreign, outdated, truncated, damaged or

@@ -8,7 +8,8 @@ use spec_decode::{CopySource, DraftPolicy, History, SuffixLookup};
 
 use super::state::{ArmState, Texts};
 
-/// Number of remembered tokens of earlier prompts and answers.
+/// Least number of last tokens of earlier prompts and answers that [`Lookup::Stream`] keeps; twice
+/// as many are the most.
 const KEPT: usize = 1 << 14;
 
 impl ArmState {

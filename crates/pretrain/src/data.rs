@@ -10,7 +10,7 @@ use crate::error::{PretrainError, Result};
 use crate::{Corpus, Document};
 use streams::StreamRng;
 
-/// Number of held-out sequences measured per source.
+/// Largest number of held-out sequences measured per source.
 const HELD_OUT_SEQUENCES: usize = 24;
 
 /// The training documents in tokens, and held-out sequences per source.
@@ -103,13 +103,15 @@ impl TokenData {
         })
     }
 
-    /// Number of tokens of one pass over the documents.
+    /// Number of tokens that one pass over the documents trains on. They are in whole sequences;
+    /// tokens at the end that fill none are left out.
     pub fn tokens_per_epoch(&self) -> usize {
         self.per_epoch * self.sequence
     }
 
-    /// The `count` prompts of step `step`. For each, one of `tasks` is drawn (of all tasks, if
-    /// `tasks` is empty), then one of its prompts. Empty if the corpus has no prompts.
+    /// The `count` prompts of step `step`, in tokens, with the opening token. For each, one of
+    /// `tasks` is drawn (of all tasks, if `tasks` is empty), then one of its prompts. Empty if none
+    /// of these tasks has prompts.
     pub fn prompts(&self, step: u64, count: usize, tasks: &[String]) -> Vec<&[u32]> {
         let named = |task: &String| tasks.is_empty() || tasks.contains(task);
         let drawn = self.prompts.iter().filter(|(task, _)| named(task));

@@ -171,7 +171,7 @@ pub enum PretrainError {
     /// An interval of steps is 0.
     #[error("train.eval_every and train.save_every must be at least 1")]
     NoInterval,
-    /// The phase against loops has no answers.
+    /// The unlikelihood phase has no answers, or answers without tokens.
     #[error("unlikelihood.answers and unlikelihood.answer_tokens must be at least 1")]
     NoAnswers,
     /// A prompt and its answer are longer than the model's context; the value is the length of the
@@ -180,7 +180,7 @@ pub enum PretrainError {
         "template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {0}"
     )]
     LongAnswers(usize),
-    /// The phase against loops names a task that is not read; the value is its name.
+    /// The unlikelihood phase names a task that is not read; the value is its name.
     #[error("unlikelihood.tasks: `{0}` is no task of data.sources")]
     UnknownTask(String),
     /// A weight of a loss is negative or not finite.

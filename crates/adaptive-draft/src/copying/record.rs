@@ -45,9 +45,9 @@ fn bin_of(matched: usize) -> usize {
 
 /// Longest draft that is counted separately.
 const LONGEST: usize = 64;
-/// Prior acceptance of a first draft token.
+/// Prior probability that the first token of a draft is accepted.
 const BELIEVED_DRAFT: f64 = 0.3;
-/// Weight of the prior that a position of a draft is as the one before it, in rounds.
+/// Weight, in rounds, of the prior that a position of a draft has the rates of the one before it.
 const DEPTH_PRIOR: f64 = 4.0;
 /// Least number of tokens of a draft that is a trial, as far as the policy allows it.
 const LEAST_TRIED: usize = 4;

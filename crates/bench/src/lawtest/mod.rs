@@ -76,7 +76,7 @@ pub struct LawtestArgs {
     /// Tokens of an answer that are tested when sampling; with `--greedy`, tokens of an answer.
     #[arg(long)]
     tokens: Option<usize>,
-    /// Go on after tokens that end an answer.
+    /// Continue after tokens that end an answer.
     #[arg(long)]
     ignore_eos: bool,
     /// Answers of 64 tokens that fill the n-gram cache before sampling.
@@ -88,19 +88,19 @@ pub struct LawtestArgs {
     /// Sampling temperature.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     temperature: f64,
-    /// As in `generate`.
+    /// Draw from the k most probable tokens only; 0 for all.
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// As in `generate`.
+    /// Draw from the most probable tokens that together reach this share; 1 for all.
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     top_p: f64,
-    /// As in `generate`.
+    /// Draw from tokens at least this probable relative to the most probable one; 0 for all.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     min_p: f64,
-    /// As in `generate`.
+    /// Above 1, tokens in prompt or answer become less probable (also with --greedy).
     #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     repetition_penalty: f64,
-    /// Draft tokens a round.
+    /// Draft length: number of draft tokens per round.
     #[arg(long, short, default_value_t = 4)]
     k: usize,
     /// Acceptance rule of a draft: token or block.
@@ -126,7 +126,7 @@ pub struct LawtestArgs {
 
 /// Both models, loaded.
 struct Models {
-    /// True if answers go on after tokens that end them.
+    /// True if answers continue after tokens that end them.
     ignore_eos: bool,
     target: TargetFolder,
     drafter: ModelFolder<DraftId>,

@@ -23,18 +23,21 @@ pub struct Merged<'a> {
 
 /// Approximate `KL(q' || p)` on the shared tokens, the merged token and the first sub-token.
 ///
-/// With `q` the softmax over the shared tokens and `d_1`, and `pi = prod_{j>1} q_j(d_j)` the
-/// probability that the n-gram continues, Eq. 2 gives `t` the probability `q(d_1) pi`, the direct
-/// token of `d_1` what is left, `q(d_1) (1 - pi)`, and every other shared token keeps `q`. Where
-/// `d_1` has no direct token, what is left is compared with all of the target's mass that is
-/// neither shared nor on `t`. Where `t` also has a direct token `d_t`, it is one event all the
-/// same, of probability `s = q(d_t) + q(d_1) pi` (without one, `q(d_t) = 0`). So
+/// Let `q` be the softmax over the shared tokens and `d_1`, and `pi = prod_{j>1} q_j(d_j)` the
+/// probability that the n-gram continues after `d_1`. Eq. 2 gives `t` the probability `q(d_1) pi`,
+/// the direct token of `d_1` the remainder, `q(d_1) (1 - pi)`, and every other shared token its
+/// `q`. The target's probability of the direct token of `d_1` is `p_1`; if there is no such token,
+/// `p_1` is all of the target's mass that is neither shared nor on `t`. If `t` also has a direct
+/// token `d_t`, both ways to `t` are one event of probability `s = q(d_t) + q(d_1) pi` (without
+/// `d_t`, `q(d_t) = 0`). So
 ///
 /// `L = sum_{i != d_1, d_t} q_i ln(q_i / p_i) + s ln(s / p(t)) + q(d_1) (1 - pi) ln(q(d_1) (1 - pi) / p_1)`.
 ///
 /// With `m = ln s - ln p(t)` and `l = ln q(d_1) + ln(1 - pi) - ln p_1` this is [`reverse_kl`] with
 /// the teacher's logarithm `ln q(d_1) - pi m - (1 - pi) l` at `d_1` and `ln q(d_t) - m` at `d_t`;
 /// later rows get `dL / d ln pi = q(d_1) pi (m - l)` times the gradient of their log-likelihood.
+///
+/// Returns `L` in nats, without the factor `weight`.
 ///
 /// # Shapes
 /// - `logits`: `[spelling, draft_vocab]`, row `j` predicts `spelling[j]`; replaced by `weight`

@@ -6,7 +6,7 @@ use super::{Activation, Architecture, Norms, QkNorm};
 /// Layers with an attention window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// None. The keys of windows are not understood.
+    /// No layer. Keys that set a window are refused.
     Never,
     /// All layers, if `sliding_window` is a number.
     All,
@@ -211,7 +211,8 @@ const FAMILIES: [Family; 10] = [
     },
 ];
 
-/// Model types whose decoder is the object `text_config` of another type's file.
+/// Model types whose files have their decoder in the object `text_config`, each with the model type
+/// of that decoder.
 const NESTED: [(&str, &str); 1] = [("gemma3", "gemma3_text")];
 
 impl Family {

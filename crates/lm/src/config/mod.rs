@@ -280,9 +280,10 @@ impl LmConfig {
         }
     }
 
-    /// True for a Llama or Qwen2 decoder without later features: one norm before attention and
-    /// before the MLP, full rotation by the global rope, no window, biases only on queries, keys
-    /// and values.
+    /// True for a decoder that has only the features of Llama and Qwen2: one norm before attention
+    /// and before the MLP, full rotation by the global rope with an attention factor of 1 (YaRN and
+    /// LongRoPE may have another), no window, biases only on queries, keys and values. It can be
+    /// trained.
     pub fn is_plain(&self) -> bool {
         let layer = Layer {
             window: None,

@@ -51,7 +51,7 @@ pub struct Generation<'a> {
 }
 
 impl Generation<'_> {
-    /// Writes an acceptance head with its training.
+    /// Writes the acceptance head of the adapter `name`, with its optimiser and examples.
     ///
     /// # Errors
     /// A file that cannot be written.

@@ -1,4 +1,5 @@
-//! Texts that answers copy from: of one user, or of all.
+//! Earlier prompts and answers, of one user or of all, in which prompt lookup finds text that an
+//! answer copies as draft tokens.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,8 +45,9 @@ impl Corpora {
         corpora
     }
 
-    /// The text that an answer in this vocabulary copies from. A user without a name may be anyone:
-    /// then only the answer's own prompt is copied from.
+    /// The texts that an answer in this vocabulary copies from. They are only its own prompt and
+    /// tokens with [`LookupScope::Own`], and with [`LookupScope::User`] for a user without a name,
+    /// who may be anyone.
     pub(super) fn source(&mut self, vocabulary: u64, user: &str) -> CopySource {
         let user = match self.scope {
             LookupScope::Shared => None,

@@ -88,12 +88,13 @@ impl OnDevice {
         Self { mean, ..self }
     }
 
-    /// One step on sequences of one length.
+    /// Takes one AdamW step with learning rate `lr` on the mean loss of sequences of one length.
+    /// The results are of the weights before the step.
     ///
     /// # Errors
-    /// Sequences of several lengths, or longer than the model's context; tokens outside its
-    /// vocabulary; errors of the device; a gradient that is not finite. Weights and moments then
-    /// stay as they were.
+    /// No sequences; sequences of several lengths, of fewer than two tokens, or longer than the
+    /// model's context; tokens outside its vocabulary; errors of the device; a gradient that is not
+    /// finite. Weights and moments then stay as they were.
     pub fn step(&mut self, sequences: &[Vec<u32>], lr: f64) -> Result<Step, LmError> {
         let loss = cross_entropy(&self.model, sequences, &self.device)?.mean();
         let gradients = optim::gradients(&self.model, &mut loss.backward());

@@ -32,8 +32,8 @@ const FEATURES: u32 = 1 << 22 | 1 << 24 | 1 << 25;
 pub(crate) struct Tiles(());
 
 impl Tiles {
-    /// The token, if all of this is available. To be asked of processors with AVX-512: all of them
-    /// tell of these features.
+    /// The proof, if all of this is available. It may be called only on a processor with AVX-512:
+    /// each of them has the CPUID leaf that lists these features.
     pub(crate) fn detect() -> Option<Self> {
         let there = __cpuid_count(7, 0).edx & FEATURES == FEATURES && granted();
         #[cfg(test)]
