@@ -60,7 +60,8 @@ impl Memory {
             // Before the first write, so that huge pages are there from the start. A refusal costs
             // only speed.
             let whole = layout.size() / HUGE_PAGE * HUGE_PAGE;
-            // SAFETY: the range is inside this allocation, and the advice does not change its contents.
+            // SAFETY: the range is inside this allocation, and the advice does not change its
+            // contents.
             unsafe { libc::madvise(start.as_ptr().cast(), whole, libc::MADV_HUGEPAGE) };
         }
         // SAFETY: the allocation has this size.
@@ -106,7 +107,8 @@ impl Arena {
         }
     }
 
-    /// A buffer of `len` zeros. Once the arena is full, it gets memory of its own.
+    /// A buffer of `len` zeros. If the rest of the arena is too small, the buffer gets memory of
+    /// its own.
     pub(crate) fn take<T: Zeroed>(&mut self, len: usize) -> Buffer<T> {
         let bytes = Self::bytes_of::<T>(len);
         if bytes > self.memory.layout.size() - self.used {

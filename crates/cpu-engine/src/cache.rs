@@ -10,8 +10,8 @@ use lm::{KvType, LmConfig};
 use crate::kernels::row::{F16Row, F32Row, PanelRow};
 use crate::kernels::simd::PANEL;
 
-/// Number of positions of a segment, unless the model holds fewer. In an 8B model a segment takes
-/// some tens of MiB.
+/// Number of positions of a segment, unless the model holds fewer. In an 8B model with an f32 cache
+/// the segments of all blocks together take 64 MiB.
 pub(crate) const SEGMENT: usize = 256;
 
 /// Keys and values of one block at consecutive positions.
@@ -20,7 +20,7 @@ pub(crate) struct Segment<R> {
     /// `[kv_heads][positions / 16][head_dim]` rows of sixteen positions, so that the scores of
     /// sixteen positions are one panel.
     pub(crate) keys: Vec<R>,
-    /// `[kv_heads][head_dim / 16][positions]` rows of sixteen dimensions.
+    /// `[kv_heads][head_dim / 16, rounded up][positions]` rows of sixteen dimensions.
     pub(crate) values: Vec<R>,
 }
 

@@ -21,7 +21,8 @@ pub fn default_threads() -> usize {
         .map_or(all, |fast| fast.min(all))
 }
 
-/// Number of fast cores among `allowed`; `None` if cores do not differ.
+/// Number of fast cores among `allowed`; `None` if the system does not tell cores apart, or if no
+/// fast one is allowed.
 fn fast_cores(devices: &Path, allowed: &BTreeSet<usize>) -> Option<usize> {
     // Hybrid x86 processors have a device for each kind of core.
     if let Ok(list) = std::fs::read_to_string(devices.join("cpu_core/cpus")) {

@@ -25,7 +25,7 @@ pub struct MemoryUse {
     pub weights: usize,
     /// KV cache, at its largest size so far.
     pub cache: usize,
-    /// Activations, attention scores and rotary tables.
+    /// Activations, attention scores, rotary tables, and [kept states](CpuEngine::keep_states).
     pub scratch: usize,
 }
 
@@ -35,8 +35,8 @@ impl MemoryUse {
         self.weights + self.cache + self.scratch
     }
 
-    /// Memory of an engine with these options at a full context, with plain weights. No engine is
-    /// built.
+    /// Memory of an engine with these options at a full context, with weights that are not compact.
+    /// No engine is built.
     pub fn expected(config: &LmConfig, options: &EngineOptions) -> Self {
         let len = options.max_len.min(config.max_context());
         let threads = options.threads.max(1);
@@ -159,7 +159,8 @@ const FIRST_POSITIONS: usize = 512;
 ///   threads only decide which chains run side by side. Greedy speculative output therefore equals
 ///   plain decoding token for token. Instruction sets and weight types do differ from each other.
 /// - After the first forward with its number of logits, a forward allocates only what a longer
-///   context needs: a segment of the KV cache every few hundred tokens.
+///   context needs: a segment of the KV cache every 256 tokens, and larger rotary tables and
+///   buffers of scores each time that the context doubles.
 ///
 /// ```
 /// use cpu_engine::{CpuEngine, EngineOptions};
@@ -204,7 +205,7 @@ impl CpuEngine {
         Self::with_weights(PackedWeights::new(source, &options)?, options)
     }
 
-    /// An engine with random weights, drawn directly in their packed form. It serves to time a
+    /// An engine with random weights, which are packed as they are drawn. It serves to time a
     /// shape.
     ///
     /// # Errors
@@ -378,8 +379,9 @@ impl CpuEngine {
         self.executor.weights = self.executor.kernels.walking(walk);
     }
 
-    /// True if the present walk still is about the fastest, by a measurement of a tenth of the time of
-    /// [`fastest_walk`](Self::fastest_walk); true for weights that stay in caches.
+    /// True if no other reach of prefetches makes the present walk clearly faster, by a measurement
+    /// that takes about a third of the time of [`fastest_walk`](Self::fastest_walk); true for
+    /// weights that stay in caches.
     pub fn walk_holds(&self) -> bool {
         walks::holds(&self.weights, &self.executor, self.walk())
     }

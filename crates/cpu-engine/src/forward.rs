@@ -33,7 +33,7 @@ pub(crate) struct Scratch {
     normed: Vec<f32>,
     /// Fused projection, each part padded to whole panels.
     qkv: Vec<f32>,
-    /// Rotated queries, `[kv_heads][tokens][group][head_dim]`.
+    /// Rotated queries, `[kv_heads][tokens][group][head_dim]` of one sequence after the other.
     queries: Vec<f32>,
     /// Output of the heads, `[tokens][heads * head_dim]`.
     mixed: Vec<f32>,
@@ -41,7 +41,8 @@ pub(crate) struct Scratch {
     gate_up: Vec<f32>,
     /// Gated activations, `[tokens][intermediate_size]`.
     gated: Vec<f32>,
-    /// Output of attention or MLP, if more happens to it than being added; else empty.
+    /// Output of attention or MLP, if it is changed before it is added to the residual stream; else
+    /// empty.
     branch: Vec<f32>,
     /// One rotated key.
     key: Vec<f32>,

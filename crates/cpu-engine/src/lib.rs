@@ -16,7 +16,8 @@
 //!
 //! Instruction sets: AVX-512 with VNNI (byte products summed in fours) and, where the processor has
 //! it, bf16 (products summed in pairs) and AMX; AVX2 with FMA and, where the processor has it,
-//! AVX-VNNI; and portable code. All but the last give the same bits, except for bf16 weights by AMX.
+//! AVX-VNNI; and portable code. All but the last give the same bits, except for bf16 weights by AMX
+//! and for bf16 numbers below the normal range, which the instruction for bf16 treats as zero.
 //! There is no NEON because no such machine was available for tests.
 //!
 //! [`CpuEngine`] states the guarantees. `unsafe` stays in the kernel files and the pool, and every

@@ -10,9 +10,10 @@ use crate::kernels::simd::PANEL;
 use crate::pool::Pool;
 
 /// Number of values that a thread reads, widens and packs at once. No more of a model's files are
-/// ever in f32.
+/// in f32 per thread, except for very long panels and for matrices of very many ([`MOST_TASKS`]).
 const AT_ONCE: usize = 256 << 10;
-/// Largest number of tasks that one matrix is cut into.
+/// Approximate largest number of tasks that one matrix is cut into: it stays below twice this
+/// number.
 const MOST_TASKS: usize = 4096;
 
 /// Weights, row-major `[outputs, inputs]`.

@@ -3,8 +3,8 @@
 //! A forward of a small model enters some twenty regions of a few microseconds each, so a region
 //! must cost far less than that. Helpers spin on one word between regions and go to sleep only some
 //! time after the last forward. Work is claimed chunk by chunk, by the caller from the front and by
-//! helpers from the back. A helper that the operating system has descheduled therefore delays
-//! nobody until it claims a chunk, and a chunk tends to run on the same core (with its cache) every
+//! helpers from the back. A helper that loses its core to another program therefore delays nobody
+//! unless it has claimed a chunk, and a chunk tends to run on the same core (with its cache) every
 //! time.
 #![expect(
     unsafe_code,

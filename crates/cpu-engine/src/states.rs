@@ -1,7 +1,7 @@
 //! States that enter one block, kept for every token in the cache.
 
-/// The residual stream on entry to a block, by position. Entries from the length of the cache on are
-/// stale and never read.
+/// The residual stream on entry to a block, by position. Entries from the length of the cache on
+/// are stale and never read.
 #[derive(Debug)]
 pub(crate) struct States {
     /// Index of the block.

@@ -43,7 +43,7 @@ pub trait RowKernel {
 pub struct Vectors(Kernels);
 
 impl Vectors {
-    /// The widest instruction set, by a look at the processor.
+    /// The widest instruction set that the engine has kernels for and this processor supports.
     pub fn widest() -> Self {
         Self(Kernels::select(KernelChoice::Auto).unwrap_or_else(|_| Kernels::portable()))
     }

@@ -44,8 +44,9 @@ pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     Some(walk)
 }
 
-/// True if no reach is clearly faster than that of `walk`: a walk that was measured beside other work,
-/// or when the machine was lent out otherwise, is soon found out.
+/// True if no other reach is clearly faster than that of `walk`, for calls of one row and of many.
+/// It finds a walk whose measurement was disturbed by other programs. Numbers of panels are not
+/// compared.
 pub(crate) fn holds(weights: &Weights, executor: &Executor, walk: Walk) -> bool {
     let Some(probe) = Probe::new(weights, executor) else {
         return true;
@@ -58,8 +59,8 @@ pub(crate) fn holds(weights: &Weights, executor: &Executor, walk: Walk) -> bool 
 
 /// Matrices of a model, and buffer sizes for multiplying with them.
 struct Probe<'a> {
-    /// Matrices of equal blocks, in slices of about [`PASS`] bytes that passes read in turn: what one
-    /// pass has brought into the caches is not what the next one reads, as in decoding.
+    /// Matrices of equal blocks, in slices of about [`PASS`] bytes. Passes read them in turn, so
+    /// that the caches do not hold what the next pass reads, as in decoding.
     slices: Vec<Vec<&'a PackedMatrix>>,
     turn: Cell<usize>,
     executor: &'a Executor,

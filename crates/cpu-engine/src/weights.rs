@@ -24,18 +24,19 @@ pub(crate) struct BlockWeights {
     /// Biases in the columns of `qkv`, or empty.
     pub(crate) qkv_bias: Vec<f32>,
     pub(crate) out: PackedMatrix,
-    /// `[hidden_size]`, or empty.
+    /// Bias in the columns of `out`, padded to whole panels, or empty.
     pub(crate) out_bias: Vec<f32>,
     /// Gate and up projections, panels alternating.
     pub(crate) gate_up: PackedMatrix,
     /// Biases in the columns of `gate_up`, or empty.
     pub(crate) gate_up_bias: Vec<f32>,
     pub(crate) down: PackedMatrix,
-    /// `[hidden_size]`, or empty.
+    /// Bias in the columns of `down`, padded to whole panels, or empty.
     pub(crate) down_bias: Vec<f32>,
 }
 
-/// Weights of the norms of one block, in the form that multiplies, or empty.
+/// Weights of the norms of one block, with the 1 of norms that multiply by `1 + weight` added, or
+/// empty.
 #[derive(Default)]
 pub(crate) struct BlockNorms {
     pub(crate) attention_in: Vec<f32>,
@@ -85,7 +86,7 @@ impl BlockNorms {
     }
 }
 
-/// The weight of a norm, in the form that multiplies.
+/// The factor of a norm: its weight, or `1 + weight` for norms that multiply by that.
 fn norm(source: &dyn TensorSource, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
     let mut weight = vector(source, name, len)?;
     if source.config().norm_offset {

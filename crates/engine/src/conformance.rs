@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`Split`](Clause::Split) | a forward of a text, split at every place: the same logits as a token at a time |
 //! | [`Truncate`](Clause::Truncate) | the cache cut back to every length, after tokens that are not in the text |
-//! | [`Prefill`](Clause::Prefill) | tokens read without their logits, and a prompt of which the last are wanted |
+//! | [`Prefill`](Clause::Prefill) | tokens read without their logits, and a prompt read for its last logits alone |
 //! | [`Independence`](Clause::Independence) | two engines in turns, with a text each |
 //! | [`Device`](Clause::Device) | logits kept on a device: their largest columns, their rows, rows that are not there |
 //! | [`Refusal`](Clause::Refusal) | ids that do not exist, and more tokens than there is room for |
@@ -24,7 +24,8 @@ use crate::{LanguageModel, ModelError};
 /// split a different case.
 const TOKENS: usize = 13;
 
-/// Largest room of an engine that is filled.
+/// Largest room, in tokens, that the test of [`Clause::Refusal`] tries to exceed. It makes a call
+/// with that many ids.
 const MOST_FILLED: usize = 1 << 20;
 
 /// A clause of the contract.

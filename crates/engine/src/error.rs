@@ -6,7 +6,7 @@ use thiserror::Error;
 
 /// A failure inside a model.
 ///
-/// The loop does not interpret it; it only adds the model that failed and the round.
+/// The decoding loop does not interpret it; it only adds the model that failed and the round.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ModelError {

@@ -39,8 +39,8 @@ pub trait LanguageModel {
     /// row-major `[ids.len(), vocab_size]`: row `i` is that of the token that follows `ids[i]`.
     ///
     /// # Errors
-    /// [`ModelError::TokenOutOfRange`] and [`ModelError::ContextFull`] ([`check_call`] finds both); the
-    /// cache is then unchanged. After an engine's own error its length is unspecified.
+    /// [`ModelError::TokenOutOfRange`] and [`ModelError::ContextFull`] ([`check_call`] finds both);
+    /// the cache is then unchanged. After an engine's own error its length is unspecified.
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError>;
 
     /// Appends `ids` to the cache without returning logits. Engines that can skip the output
@@ -81,8 +81,9 @@ pub trait LanguageModel {
     }
 
     /// The normalised final hidden state of the last position of the last
-    /// [`forward`](Self::forward), `[hidden]`, from which its last row of logits was computed;
-    /// empty if the model does not provide it. It must be read before any other call.
+    /// [`forward`](Self::forward) or [`prompt`](Self::prompt), `[hidden]`, from which its last row
+    /// of logits was computed; empty if the model does not provide it. It must be read before any
+    /// other call.
     fn state(&self) -> &[f32] {
         &[]
     }
@@ -96,8 +97,8 @@ pub trait LanguageModel {
     }
 }
 
-/// Logits that stay on the device that computed them, so that only logits that are read are fetched: a
-/// row of a large vocabulary is half a megabyte, its most probable column four bytes.
+/// Logits that stay on the device that computed them, so that only logits that are read are
+/// fetched: a row of a large vocabulary is half a megabyte, its most probable column four bytes.
 pub trait DeviceLogits {
     /// Appends `ids` to the KV cache, at most as many as the `tokens` that
     /// [`device_logits`](LanguageModel::device_logits) was given. Their logits, one row per token,
@@ -115,7 +116,7 @@ pub trait DeviceLogits {
     fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError>;
 
     /// Fetches some rows, row-major `[rows.len(), vocab_size]`. [`LanguageModel::state`] is fetched
-    /// with the last of them and is empty before.
+    /// with the last scored row and is empty before.
     ///
     /// # Errors
     /// Rows that were not scored; a device that fails.

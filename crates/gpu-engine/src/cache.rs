@@ -12,7 +12,8 @@ use crate::weights::stride;
 
 /// Largest number of tokens of a pass.
 pub(crate) const PASS: usize = 64;
-/// Largest number of rows that one pass scores while it reads the weights once: three tiles of twelve.
+/// Largest number of rows that one pass scores while it reads the weights once: three tiles of
+/// twelve.
 pub(crate) const SCORED: usize = 36;
 /// Number of words of the parameters of a pass: position, number of tokens, their ids.
 pub(crate) const PARAMS: usize = 2 + PASS;
@@ -149,7 +150,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Size on the device in bytes.
+    /// Size of all keys and values on the device, in bytes.
     pub(crate) fn bytes(&self, config: &LmConfig) -> usize {
         2 * config.num_layers * self.bytes_of_layer(config, self.capacity)
     }

@@ -55,12 +55,12 @@ pub enum GpuError {
         /// Largest size, in bytes.
         limit: usize,
     },
-    /// The logits asked for are not on the device.
+    /// More rows of logits are asked for than the device holds or has room for.
     #[error("{rows} rows of logits: the device has {most}")]
     Rows {
         /// Number of rows asked for.
         rows: usize,
-        /// Number of rows on the device.
+        /// Number of rows that it holds or has room for.
         most: usize,
     },
     /// The device failed to execute a request.
@@ -120,7 +120,7 @@ fn interface_name() -> &'static str {
     }
 }
 
-/// An adapter behind that interface.
+/// The adapter of this kind, through [`INTERFACE`].
 fn reached(kind: WgpuDeviceKind) -> WgpuDevice {
     WgpuDevice::new(kind).on(INTERFACE)
 }
@@ -324,7 +324,7 @@ pub(crate) fn write(client: &Client, to: &Handle, words: &[u32]) {
     }
 }
 
-/// A new buffer with these words, at least one.
+/// A new buffer that begins with these words and has room for at least four.
 pub(crate) fn upload(client: &Client, words: &[u32]) -> Handle {
     let to = client.empty(words.len().max(4) * size_of::<u32>());
     write(client, &to, words);

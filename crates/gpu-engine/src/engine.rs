@@ -135,10 +135,10 @@ impl WeakGpuWeights {
 /// A decoder on a graphics device.
 ///
 /// # Invariants
-/// - **Batch invariance**: on one device, the logits of a position are bit-identical whatever number of
-///   tokens it was computed with and wherever the KV cache was truncated before. Greedy speculative
-///   output therefore equals plain decoding token for token. Devices and weight types differ from each
-///   other.
+/// - **Batch invariance**: on one device, the logits of a position are bit-identical whatever
+///   number of tokens it was computed with and wherever the KV cache was truncated before. Greedy
+///   speculative output therefore equals plain decoding token for token. Devices and weight types
+///   differ from each other.
 /// - Activations are f32 throughout, also for narrow weights, unlike in the CPU engine. Integer
 ///   weights are the same numbers as there.
 pub struct GpuEngine {
@@ -300,7 +300,8 @@ impl GpuEngine {
         &self.gpu
     }
 
-    /// Sizes on the device in bytes: weights, cache at its largest so far, activations.
+    /// Sizes on the device in bytes: weights, keys and values at their largest so far, activations.
+    /// Rotary tables and the buffers of attention are not counted.
     pub fn memory(&self) -> [usize; 3] {
         [
             self.weights.bytes(),

@@ -16,8 +16,8 @@ use crate::weights::{BlockWeights, Matrix, Weights, stride};
 
 /// Largest number of rows that a cube of a projection multiplies.
 const TILE: usize = 16;
-/// Numbers of rows for which projections are compiled: those of the paper's k, and some between.
-/// More rows than tokens cost time and change no bits.
+/// Numbers of rows for which projections are compiled: the 1 of plain decoding, the 5 of verifying
+/// four draft tokens, and others. More rows than tokens cost time and change no bits.
 pub(crate) const ROWS: [usize; 7] = [1, 2, 3, 5, 8, 12, TILE];
 /// Number of rows from which on two groups of units share a cube.
 const MANY_ROWS: usize = 12;
@@ -214,7 +214,7 @@ impl Pass<'_> {
         out
     }
 
-    /// Grid over `cubes` and rows, or over cubes alone if these are too many for one dimension.
+    /// Grid over `cubes` and rows.
     fn grid(cubes: usize, rows: usize) -> CubeCount {
         CubeCount::Static(cubes as u32, rows as u32, 1)
     }
@@ -432,7 +432,8 @@ impl Pass<'_> {
             QkNorm::Full => (place::Norm::Full, config.q_width(), config.kv_width()),
         };
         let weight = |of: &Option<Handle>, len| arg(of.as_ref().unwrap_or(self.nothing), len);
-        // SAFETY: positions are below the capacity of the cache and of the tables; rows below `PASS`.
+        // SAFETY: positions are below the capacity of the cache and of the tables; rows below
+        // `PASS`.
         unsafe {
             place::place::launch_unchecked::<C>(
                 self.client,

@@ -69,7 +69,7 @@ impl Shape {
     }
 }
 
-/// A matrix in memory.
+/// A packed matrix in the memory of the host.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Packed {
     pub(crate) words: Vec<u32>,

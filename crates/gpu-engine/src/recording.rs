@@ -34,7 +34,8 @@ impl Recordings {
         launch: impl Fn(),
     ) -> Result<(), GpuError> {
         if let Some(graph) = self.graphs.get(&key) {
-            // SAFETY: the buffers belong to the engine, which clears the recordings before it drops one.
+            // SAFETY: the buffers belong to the engine, which clears the recordings before it drops
+            // one.
             return unsafe { graph.replay() }.map_err(failed);
         }
         if self.refused || client.graph_prepare().is_err() {

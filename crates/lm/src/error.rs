@@ -43,7 +43,7 @@ pub enum LmError {
     /// A tensor of the architecture is missing.
     #[error("{path}: tensor `{tensor}` is missing")]
     MissingTensor {
-        /// Model folder.
+        /// Model folder or file; for a model in memory, a description in parentheses.
         path: PathBuf,
         /// Hugging Face name.
         tensor: String,
@@ -51,7 +51,7 @@ pub enum LmError {
     /// Some tensors belong to no part of the architecture.
     #[error("{path}: {count} tensors are not part of the architecture, the first is `{first}`")]
     LeftoverTensors {
-        /// Model folder.
+        /// File of the first of them; for a model in memory, a description in parentheses.
         path: PathBuf,
         /// Number of such tensors.
         count: usize,
@@ -61,11 +61,11 @@ pub enum LmError {
     /// A tensor has another shape than `config.json` implies.
     #[error("{path}: tensor `{tensor}` has shape {found:?}, config.json implies {expected:?}")]
     Shape {
-        /// Model folder.
+        /// File of the tensor; for a model in memory, a description in parentheses.
         path: PathBuf,
         /// Hugging Face name.
         tensor: String,
-        /// Shape in the file.
+        /// Shape of the tensor.
         found: Vec<usize>,
         /// Shape that the configuration implies.
         expected: Vec<usize>,
@@ -76,7 +76,7 @@ pub enum LmError {
         /// The feature.
         what: String,
     },
-    /// An engine refuses a call, or an engine of another crate failed.
+    /// An engine refuses a call, or failed in one.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// A requested kernel set does not run on this processor.
@@ -141,10 +141,10 @@ pub enum LmError {
         /// Description of the fault.
         message: String,
     },
-    /// The device returned no data.
+    /// A device cannot be opened or failed, or a gradient is not finite.
     #[error("device error: {0}")]
     Device(String),
-    /// An engine of another crate failed.
+    /// An engine's own error, such as that of a graphics device.
     #[error("engine `{engine}` failed")]
     Engine {
         /// Name of the engine.

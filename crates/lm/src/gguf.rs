@@ -43,11 +43,11 @@ const KNOWN: [(&str, &str); 4] = [
     ("qwen3", "qwen3"),
     ("gemma3", "gemma3_text"),
 ];
-/// Number of blocks of the one Gemma 3 whose scores are scaled by the width of the model over its
-/// number of heads, and not by the width of a head.
+/// Number of blocks of the one Gemma 3 whose `query_pre_attn_scalar` is the width of the model over
+/// its number of heads, and not the width of a head.
 const GEMMA3_27B_BLOCKS: i64 = 62;
 
-/// llama.cpp's name of a tensor of such a model.
+/// llama.cpp's name of the tensor `name`; `name` itself if it is not known.
 pub(crate) fn stored_name(config: &LmConfig, name: &str) -> String {
     let part = |name: &str| {
         let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
@@ -94,7 +94,7 @@ pub(crate) fn norm_offset(files: &TensorFiles, config: &LmConfig) -> f32 {
 
 /// Width of the heads whose query and key rows are in llama.cpp's order; `None` if rows are in
 /// ours. In models that llama.cpp calls llama, its converter interleaves the two halves of a head,
-/// which rotate against each other.
+/// so that the two dimensions of a rotated pair are neighbours.
 pub(crate) fn permuted_heads(
     files: &TensorFiles,
     config: &LmConfig,

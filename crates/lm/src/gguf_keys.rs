@@ -45,8 +45,8 @@ const HARMLESS: &[&str] = &[
     "tensor_data_layout",
 ];
 
-/// Keys, without the name of the architecture, with their neutral value. Zero, false and an empty
-/// list are neutral for any key.
+/// Keys, without the name of the architecture, with their neutral value. Zero, false, an empty text
+/// and a list of zeros are neutral too, except that attention without `causal` is refused.
 const NEUTRAL: &[(&str, f64)] = &[
     ("attention.causal", 1.0),
     ("attention.output_scale", 1.0),
@@ -109,7 +109,9 @@ impl Keys<'_> {
         }
     }
 
-    /// Refuses keys that may change numbers and are not read.
+    /// Refuses keys that may change numbers and are not read, keys that are read and differ from
+    /// layer to layer, files of other things than models, and [heads](Self::check_heads) that are
+    /// not supported.
     pub(super) fn check(&self) -> Result<(), LmError> {
         let prefix = self.name("");
         for (name, value) in self.files.keys() {
@@ -164,7 +166,8 @@ impl Keys<'_> {
         }
     }
 
-    /// Refuses heads that are not all alike, or not rotated whole.
+    /// Refuses heads whose values or rotated part are not as wide as their keys, and scores with
+    /// another scale than one over the root of that width.
     fn check_heads(&self) -> Result<(), LmError> {
         let count = self.number("attention.head_count").as_u64();
         let width = self.number("embedding_length").as_u64();
@@ -235,7 +238,9 @@ impl Keys<'_> {
         }
     }
 
-    /// Writes windows and their rotation in the format of `config.json`.
+    /// Writes the windows of a Gemma 3, their rotation and the soft cap of its logits in the format
+    /// of `config.json`. Refuses these keys for other models, except for a window that no context
+    /// exceeds.
     pub(super) fn windows(&self, json: &mut Value) -> Result<(), LmError> {
         let context = self.number("context_length").as_u64();
         if self.model != "gemma3" {

@@ -59,9 +59,10 @@ pub fn normal(rng: &mut ChaCha8Rng, std: f32, count: usize) -> Vec<f32> {
 /// Bound of uniform weights whose standard deviation is [`INIT_STD`].
 const BOUND: f32 = 0.034_641;
 
-/// Random weights for timing shapes, generated as fast as memory takes them, at the place where
-/// they are read: uniform projections and embeddings that bf16 holds exactly, as those of most
-/// checkpoints, unit norms, zero biases. The same seed gives the same weights.
+/// Random weights for timing shapes. Rows are computed when they are read, and no others are in
+/// memory. Projections and embeddings are uniform with standard deviation 0.02, in numbers that
+/// bf16 holds exactly, like those of most checkpoints; norms are unit, biases zero. The same seed
+/// gives the same weights.
 #[derive(Clone, Debug)]
 pub struct RandomWeights {
     config: LmConfig,

@@ -131,8 +131,8 @@ fn euclidean_norm(gradient: &[f32]) -> f64 {
     sums.iter().sum::<f64>().sqrt()
 }
 
-/// The constants of one step of [`AdamW`], which are the same for all weights of a model. A gradient
-/// `g`, the moments `m` and `v` and a weight `w` become, in this order,
+/// The constants of one step of [`AdamW`], which are the same for all weights of a model. A
+/// gradient `g`, the moments `m` and `v` and a weight `w` become, in this order,
 ///
 /// - `g = grad_scale g`,
 /// - `m = beta1 m + (1 - beta1) g`,

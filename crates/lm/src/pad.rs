@@ -51,11 +51,11 @@ impl Checkpoint {
     /// The same function with `extra` more inner columns in every MLP, with normal weights of
     /// standard deviation 0.02 into them and zeros out of them.
     ///
-    /// Many narrow blocks spend their time between the matrices, where scoring five tokens costs
-    /// five times as much as one. A wide model spends it reading weights, as the large models do
-    /// that it replaces. Logits equal the unpadded model's bit for bit in f32 and bf16, because a
-    /// padding column adds a product with zero. With quantised weights it could share the scale of
-    /// a group with real columns.
+    /// A model of many narrow blocks spends most of its time outside matrix products, where scoring
+    /// five tokens costs five times as much as one. A wide model spends it reading weights, as the
+    /// large models do that it replaces. Logits equal the unpadded model's bit for bit in f32 and
+    /// bf16, because a padding column adds a product with zero. With quantised weights it could
+    /// share the scale of a group with real columns.
     #[must_use]
     pub fn pad_width(mut self, extra: usize) -> Self {
         let (hidden, inner) = (self.config.hidden_size, self.config.intermediate_size);

@@ -44,8 +44,8 @@ struct Cache {
 }
 
 impl ReferenceEngine {
-    /// A decoder with room for `max_len` tokens, or the model's [`max_context`](LmConfig::max_context)
-    /// if that is less.
+    /// A decoder with room for `max_len` tokens, or the model's
+    /// [`max_context`](LmConfig::max_context) if that is less.
     ///
     /// # Errors
     /// Those of [`Checkpoint::check`].
@@ -253,8 +253,7 @@ impl ReferenceEngine {
         matrix.chunks_exact(x.len()).map(dot).collect()
     }
 
-    /// Rotates every head of the next position: the two halves of its first dimensions against each
-    /// other.
+    /// Rotates every head of the next position: the pairs of dimensions `i` and `i + dims / 2`.
     fn rotate(&self, rope: &Rope, heads: &mut [f64]) {
         let (half, factor) = (rope.dims / 2, rope.attention_factor());
         let frequencies = rope.frequencies(self.max_len);

@@ -61,7 +61,8 @@ impl StoredCheckpoint {
         Self::of(file, config, files)
     }
 
-    /// Reads the configuration of a model folder, with weights or without.
+    /// Reads the configuration of a model folder, with weights or without. Unlike
+    /// [`open`](Self::open), it does not compare a tied output head with the embedding.
     ///
     /// # Errors
     /// A configuration that is missing, malformed or not supported.
@@ -184,7 +185,7 @@ impl StoredCheckpoint {
         &self.files
     }
 
-    /// Encoding of the largest tensor, which most bytes have.
+    /// Encoding of the largest tensor; `None` without tensors, or if it is one that is not read.
     pub fn encoding(&self) -> Option<Encoding> {
         let tensors = self.files.tensors();
         let largest = tensors.max_by_key(|(_, tensor)| tensor.rows() * tensor.width())?;

@@ -34,8 +34,8 @@ pub fn first_of_last(config: &LmConfig, blocks: usize) -> Result<usize, LmError>
     }
 }
 
-/// The tensors of the blocks from `first` on and of the last norm, with their shapes in memory, in the
-/// order of [`expected_tensors`].
+/// The tensors of the blocks from `first` on and of the last norm, with their shapes in memory, in
+/// the order of [`expected_tensors`].
 pub fn tail_tensors(config: &LmConfig, first: usize) -> Vec<(String, Vec<usize>)> {
     let mut below: Vec<String> = (0..first).map(|layer| in_layer(layer, "")).collect();
     below.extend([EMBEDDING.to_owned(), HEAD.to_owned()]);

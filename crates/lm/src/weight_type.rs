@@ -166,8 +166,8 @@ pub struct EngineSettings {
     pub kv: KvType,
     /// Number of threads that compute or, on another device, pack the weights.
     pub threads: usize,
-    /// Largest number of tokens of prompt and answer; the model's `max_position_embeddings` if that
-    /// is less or none is given.
+    /// Largest number of tokens of prompt and answer; the model's
+    /// [`max_context`](crate::LmConfig::max_context) if that is less or none is given.
     pub context: Option<usize>,
 }
 

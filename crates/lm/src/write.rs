@@ -264,7 +264,7 @@ pub fn write_model(
                 .map(|(name, _)| (name.clone(), file.clone().into())),
         );
     }
-    // An earlier index, or earlier weights in one file, would be read instead.
+    // Readers prefer an index to weights in one file, so an earlier index would be read instead.
     let index = folder.join(INDEX);
     if several {
         let size: usize = shards

@@ -232,8 +232,8 @@ fn decode_q4_k(block: &[u8], to: &mut Vec<f32>) {
     decode_4_or_5_k(block, six_bits, None, nibbles, to);
 }
 
-/// As [`decode_q4_k`], with 32 bytes of upper bits before the nibbles: bit `i` of byte `j` belongs to
-/// value `j` of the `i`-th 32.
+/// As [`decode_q4_k`], with 32 bytes of upper bits before the nibbles: bit `i` of byte `j` belongs
+/// to value `j` of the `i`-th 32.
 fn decode_q5_k(block: &[u8], to: &mut Vec<f32>) {
     let (six_bits, rest) = block[4..].split_at(12);
     let (upper, nibbles) = rest.split_at(32);

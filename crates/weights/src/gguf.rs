@@ -30,9 +30,10 @@ pub enum GgufValue {
     Bool(bool),
     /// A text.
     Text(String),
-    /// A list of integers or numbers.
+    /// A list of integers, numbers or booleans (1 for true).
     Numbers(Vec<f64>),
-    /// A list of texts, such as a vocabulary. They stay in the file; [`TensorFiles::texts`] reads them.
+    /// A list of texts, such as a vocabulary. They stay in the file; [`TensorFiles::texts`] reads
+    /// them.
     ///
     /// [`TensorFiles::texts`]: crate::TensorFiles::texts
     Texts {

@@ -66,8 +66,9 @@ impl StoredTensor {
         Ok(values)
     }
 
-    /// Reads rows of a strided view, with one read for each contiguous run of inner values. In a
-    /// transposed matrix it reads each column, with one read for all rows.
+    /// Reads rows of a strided view: row by row if the values of a row are contiguous, as in some
+    /// columns of a wider matrix; otherwise, as in a transposed matrix, column by column, with one
+    /// read for all rows.
     fn gather(
         &self,
         file: &OpenFile,

@@ -29,7 +29,7 @@ use super::pairs::{self, pairs, stride};
 use super::row::PairRow;
 use super::simd::{Book, GRANULE, Granule, PANEL, Simd};
 
-/// Number of inputs of a granule.
+/// Number of inputs of a [granule](Granule), the unit in which compact weights are unpacked.
 const INPUTS: usize = 2 * GRANULE;
 
 /// Number of words of a granule.
@@ -97,7 +97,7 @@ impl CompactPanels {
             + size_of_val(self.escapes.as_slice())
     }
 
-    /// Number of escapes, panels' ends included, from which on compact storage does not pay.
+    /// Largest number of escapes, panels' ends included, with which compact storage pays.
     pub(crate) fn most_escapes(&self) -> usize {
         let words = self.granules.len() * WORDS;
         words / WORDS_PER_ESCAPE + self.heads.len()
@@ -207,7 +207,7 @@ pub(crate) trait Inputs<const N: usize>: Copy {
         self.row(row, inputs).as_chunks().0
     }
 
-    /// The values for an incomplete last granule, filled up.
+    /// The values for an incomplete last granule, filled up with zeros.
     #[inline(always)]
     fn rest(&self, row: usize, inputs: usize) -> [Self::Value; N] {
         filled_up(&self.row(row, inputs)[inputs / INPUTS * N..])

@@ -71,8 +71,8 @@ pub(crate) type Sums<V, const M: usize, const P: usize> = [[V; P]; M];
 pub(crate) trait Operands: Copy {
     /// Largest number of rows, up to 5, with which a tile reads several panels at once. The more
     /// work a weight takes to unpack, the less there is to gain.
-    // From memory, two streams without prefetches are as fast as one with them, and from the cache up
-    // to 1.5 times as fast: results/LOG.md, 2026-11-21.
+    // From memory, two streams without prefetches are as fast as one with them, and from the cache
+    // up to 1.5 times as fast: results/LOG.md, 2026-11-21.
     const STREAM_ROWS: usize = 3;
 
     /// [`Kernel::NARROW`] of a product.
@@ -136,9 +136,10 @@ pub(crate) struct Panels<'a, R> {
 /// w[i] + sum`.
 #[derive(Clone, Copy)]
 pub(crate) struct Chains<'a, R> {
-    /// Activations. Column `i` is multiplied with row `inner.start + i` of the panels.
+    /// Activations. Column `i` is multiplied with row `inner.0 + i` of the panels.
     pub(crate) x: Rows<'a>,
     pub(crate) w: Panels<'a, R>,
+    /// First row of a panel, and the end of the rows, exclusive.
     pub(crate) inner: (usize, usize),
 }
 

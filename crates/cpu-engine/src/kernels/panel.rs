@@ -49,9 +49,9 @@ pub(crate) struct IntPanels<R> {
     pub(crate) units: Buffer<F32Row>,
 }
 
-/// A projection `[outputs, inputs]` as panels `[outputs / 16][inputs][16]`, so that the kernel
-/// reads memory in order, broadcasts inputs and never sums across columns. Columns beyond `outputs`
-/// in the last panel are zero.
+/// A projection `[outputs, inputs]` as panels `[outputs / 16, rounded up][inputs][16]`, so that the
+/// kernel reads memory in order, broadcasts inputs and never sums across columns. Columns beyond
+/// `outputs` in the last panel are zero.
 pub(crate) struct PackedMatrix {
     inputs: usize,
     panels: usize,

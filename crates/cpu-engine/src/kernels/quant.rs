@@ -2,7 +2,8 @@
 //!
 //! Products of bytes are summed four times as fast as f32 ones, so activations become bytes too,
 //! with a scale per group. Products of a group are summed exactly in integers, and groups in f32 in
-//! order, so the sums do not depend on instruction set or tile.
+//! order, so the sums do not depend on the tile. Vector instruction sets give the same bits;
+//! portable code, which rounds a product before it is added, gives others.
 
 use std::ops::Range;
 
@@ -346,8 +347,8 @@ fn quantise<R: IntRow>(
     unit
 }
 
-/// Quantises `columns` (up to sixteen rows of `inputs` weights) into one panel, its scales and their
-/// units.
+/// Quantises `columns` (up to sixteen rows of `inputs` weights) into one panel, its scales and
+/// their units.
 pub(crate) fn pack_panel<R: IntRow>(
     columns: &[f32],
     inputs: usize,
@@ -378,7 +379,7 @@ pub(crate) fn pack_panel<R: IntRow>(
 pub struct IntWeights {
     /// Levels, `[inputs]`, -127 to 127 in 8 bits, -8 to 7 in 4.
     pub levels: Vec<i8>,
-    /// Scales, one per group of [`INT8_GROUP`] or [`INT4_GROUP`] inputs.
+    /// Scales, one per group of [`INT8_GROUP`] or [`INT4_GROUP`] inputs, -127 to 127.
     pub scales: Vec<i8>,
     /// Unit of all scales.
     pub unit: f32,
@@ -416,7 +417,7 @@ impl IntWeights {
     }
 }
 
-/// The nearest multiple of `unit` to a scale. It is not zero unless the scale is.
+/// Code of a scale: the number of units that is nearest to it, zero only if the scale is.
 fn scale_code(scale: f32, unit: f32) -> i8 {
     let code = (scale / unit).round_ties_even();
     let code = code.clamp(-SCALE_LEVELS, SCALE_LEVELS) as i8;
@@ -488,7 +489,7 @@ pub(crate) struct IntRows<'a> {
 }
 
 /// Quantises the first `width` activations of every row, in groups, ties to even. A group with an
-/// infinite or NaN activation gets a NaN scale, and so do all outputs.
+/// infinite or NaN activation gets a NaN scale, so all outputs of its row are NaN.
 pub(crate) struct Quantize<'a, R> {
     pub(crate) x: Rows<'a>,
     pub(crate) width: usize,

@@ -51,8 +51,9 @@ pub trait Lanes: Copy {
     /// Thirty-two numbers of magnitude 127.5 or less as bytes in order, rounded to nearest even.
     fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
-    /// Prefetches memory some KiB after `place`; that memory need not exist. Called every `lines`
-    /// cache lines (3 or 4), it covers everything once.
+    /// Prefetches memory some KiB after `place`, as far as the walk asks for it; that memory need
+    /// not exist. It is called once every `lines` cache lines: 3 for compact weights, 16 for other
+    /// weights in AMX tiles, else 4.
     fn fetch_ahead<T>(self, place: &T, lines: usize);
 
     /// The lanes in memory order.
@@ -78,8 +79,8 @@ pub(crate) type Book = [u8; 16];
 ///
 /// Low bytes and codes are placed so that unpacking within lanes of 128 bits yields whole
 /// [`PairRow`](super::row::PairRow)s: byte `i` of the low bytes of rows `2k` and `2k + 1` is that
-/// of row `2k + i / 8 % 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first). Its
-/// code is in byte `i` of the codes, in the low four bits for `k = 0`.
+/// of row `2k + i / 8 % 2`, column `4 * (i / 16) + i % 8 / 2`, half `i % 2` (the low one first).
+/// Its code is in byte `i` of the codes, in the low four bits for `k = 0`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Granule {
@@ -146,8 +147,8 @@ pub(crate) trait Simd: Lanes {
     /// The walk of panels.
     fn walk(self) -> Walk;
 
-    /// Runs `kernel` in a function of its own. The kernels of a product differ in their numbers of rows; compiled as one
-    /// function, they take the compiler many times as long.
+    /// Runs `kernel` in a function of its own. The kernels of a product differ in their numbers of
+    /// rows; compiled as one function, they take the compiler many times as long.
     fn apart<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// The unit that multiplies tiles, if there is one and it is to be used.
@@ -179,9 +180,10 @@ pub(crate) trait Simd: Lanes {
     fn replace_words(self, words: Self::Words, columns: u16, word: u32) -> Self::Words;
     /// The first (`which` is 0) or second bf16 number of every pair.
     fn widen(self, words: Self::Words, which: usize) -> Self::P;
-    /// Adds to each column of every `sums[r][p]` the product of its first weight in `words` with the
-    /// bf16 number in the high half of `x[r]`, then that of the second with the low half. Each is
-    /// rounded once if the instruction set can. Numbers below the normal range may count as zero.
+    /// Adds to each column of every `sums[r][p]` the product of its first weight in `words` with
+    /// the bf16 number in the high half of `x[r]`, then that of the second with the low half. Each
+    /// is rounded once if the instruction set can. Numbers below the normal range may count as
+    /// zero.
     fn add_pairs<const M: usize, const P: usize>(
         self,
         sums: &mut [[Self::P; P]; M],
@@ -213,8 +215,8 @@ pub(crate) trait Kernel {
     /// Result of the computation.
     type Output;
 
-    /// True if it multiplies bytes or pairs of bf16 numbers. Sets that differ in how they do that
-    /// share the code of all other kernels, which takes long to compile.
+    /// True if it depends on how the set multiplies bytes or pairs of bf16 numbers. Sets that
+    /// differ only in that share the code of all other kernels, which takes long to compile.
     const NARROW: bool = false;
 
     /// Runs the computation. Implementations are `#[inline(always)]`, so that the body is compiled

@@ -432,7 +432,8 @@ fn wanted_scale(bits: u32, weights: &[f32]) -> f32 {
     }
 }
 
-/// Levels and scale of every group of a column of weights, written from the definition of the format.
+/// Levels and scale of every group of a column of weights, written from the definition of the
+/// format.
 fn weight_levels(bits: u32, column: &[f32]) -> Vec<(Vec<i64>, f32)> {
     let (group, low, high) = match bits {
         8 => (64, -127.0, 127.0),

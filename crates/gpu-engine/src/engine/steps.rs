@@ -59,12 +59,12 @@ struct Window {
 impl GpuEngine {
     /// Times scored passes of `rows` tokens after `context`, as a whole and by kind of launch, as
     /// the median of `repeats`. In projections a group of units computes 2, 4, 8 or 16 outputs, and
-    /// a cube has one or two groups; `cubes` overrides the usual numbers. The cache is empty
-    /// afterwards.
+    /// a cube has one or two groups; `cubes` overrides the usual numbers, unless it has others than
+    /// these. The cache is empty afterwards.
     ///
     /// # Errors
-    /// More rows than a pass scores, a context that is too long, a device that fails or has no
-    /// clock.
+    /// No rows, or more than a pass scores; a context that is too long; a device that fails or has
+    /// no clock.
     pub fn time_steps(
         &mut self,
         rows: usize,
@@ -92,8 +92,8 @@ impl GpuEngine {
         params[1] = rows as u32;
         let window = |only| self.window(&params, len, (rows, cubes), only);
         let median = |only: &dyn Fn() -> Option<(Step, Range<usize>)>| -> Result<_, GpuError> {
-            // The first run compiles them, and the next ones wake the device up: one that waited
-            // for a compiler runs at half its speed for a while.
+            // The first run compiles the kernels, and the next ones wake the device up: one that
+            // waited for a compiler runs at half its speed for a while.
             window(only())?;
             let until = Instant::now() + WARM;
             while !self.gpu.is_software() && Instant::now() < until {

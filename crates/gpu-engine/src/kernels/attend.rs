@@ -207,8 +207,8 @@ pub(crate) fn attend<C: Float>(
     }
 }
 
-/// Combines the blocks of a row and head, from the first that is attended to up to the last. Rows of
-/// `mixed` are interleaved ([`apart`]) for loads of `fours_of_load` fours.
+/// Combines the blocks of a row and head, from the first that is attended to up to the last. Rows
+/// of `mixed` are interleaved ([`apart`]) for loads of `fours_of_load` fours.
 ///
 /// Grid: query heads, rows.
 #[cube(launch_unchecked)]

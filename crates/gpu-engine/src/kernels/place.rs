@@ -41,8 +41,8 @@ pub(crate) struct Heads {
 /// Writes the heads of new positions, with one cube per row and head of queries, or of keys and
 /// values.
 ///
-/// The cache lies in blocks of [`BLOCK`] positions: keys `[block][head][padded / 4][position][4]`, values
-/// `[block][head][position][padded]`. Grid: query heads and then key heads, rows.
+/// The cache lies in blocks of [`BLOCK`] positions: keys `[block][head][padded / 4][position][4]`,
+/// values `[block][head][position][padded]`. Grid: query heads and then key heads, rows.
 #[cube(launch_unchecked)]
 pub(crate) fn place<C: Float>(
     params: &[u32],

@@ -21,11 +21,11 @@ pub(crate) enum Format {
     F16,
     /// Two per word, the first in the low half.
     Bf16,
-    /// Four per word, each stored as its value plus 128. The first four numbers of a load are in the
-    /// lowest bytes of its four words.
+    /// Four per word, each stored as its value plus 128. The first four numbers of a load are in
+    /// the lowest bytes of its four words.
     Int8,
-    /// Eight per word, each stored as its value plus 8. The first four numbers of a load are in the lowest
-    /// four bits of its four words.
+    /// Eight per word, each stored as its value plus 8. The first four numbers of a load are in the
+    /// lowest four bits of its four words.
     Int4,
 }
 

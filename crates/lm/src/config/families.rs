@@ -8,7 +8,7 @@ use super::{Activation, Architecture, Norms, QkNorm};
 pub(super) enum Windows {
     /// No layer. Keys that set a window are refused.
     Never,
-    /// All layers, if `sliding_window` is a number.
+    /// All layers, if `sliding_window` or, without that key, its default is a number.
     All,
     /// The layers that `layer_types` names or, without it, those from `max_window_layers` on; only
     /// if `use_sliding_window` is set.

@@ -115,7 +115,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// An object that replaces an absent one of this name.
+    /// The keys of `object`, which stands under `key` of this object or replaces it.
     pub(super) fn inside<'b>(&self, key: &str, object: &'b Map<String, Value>) -> Keys<'b>
     where
         'a: 'b,
@@ -196,7 +196,8 @@ impl<'a> Keys<'a> {
     }
 
     /// Refuses keys that were never read and that `harmless` does not contain, because such a key
-    /// may change what the model computes. A value that switches something off is allowed.
+    /// may change what the model computes. A value that switches something off is allowed, and so
+    /// is a key that begins with `_`.
     pub(super) fn finish(&self, harmless: &[&str]) -> Result<(), LmError> {
         let read = self.read.borrow();
         let open = self.object.iter().find(|(key, value)| {

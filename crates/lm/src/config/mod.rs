@@ -189,8 +189,9 @@ impl LmConfig {
     /// Reads `config.json`.
     ///
     /// # Errors
-    /// [`LmError::Config`] names the key that is missing, malformed, inconsistent or not understood;
-    /// [`LmError::Architecture`] an architecture that is not known.
+    /// [`LmError::Config`] names the key that is missing, malformed, inconsistent or not
+    /// understood; [`LmError::Architecture`] an architecture that is not known; [`LmError::Io`] a
+    /// file that cannot be read.
     pub fn from_file(path: &Path) -> Result<Self, LmError> {
         let text = std::fs::read_to_string(path).map_err(LmError::io(path))?;
         Self::from_json(&text, path)
@@ -282,8 +283,8 @@ impl LmConfig {
 
     /// True for a decoder that has only the features of Llama and Qwen2: one norm before attention
     /// and before the MLP, full rotation by the global rope with an attention factor of 1 (YaRN and
-    /// LongRoPE may have another), no window, biases only on queries, keys and values. It can be
-    /// trained.
+    /// LongRoPE may have another), no window, biases only on queries, keys and values. Its scores
+    /// may have any scale. It can be trained.
     pub fn is_plain(&self) -> bool {
         let layer = Layer {
             window: None,

@@ -10,7 +10,7 @@ use super::read_rope::{Span, read_ropes};
 use super::{Activation, Biases, Block, Layer, LmConfig, Rotary};
 use crate::LmError;
 
-/// Keys of the file of a model that has other models beside its text model.
+/// Keys of the file of a model that contains other models besides its text model.
 const BESIDE_TEXT: &[&str] = &[
     "boi_token_index",
     "eoi_token_index",
@@ -68,7 +68,7 @@ impl LmConfig {
     }
 }
 
-/// Refuses quantised weights, other than f32, bf16 and f16, and names their method.
+/// Refuses files whose weights are quantised, and names the method.
 fn refuse_quantised(keys: &Keys<'_>) -> Result<(), LmError> {
     for key in ["quantization_config", "quantization", "compression_config"] {
         if let Some(settings) = keys.get::<Value>(key)? {

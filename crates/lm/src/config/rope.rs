@@ -7,8 +7,9 @@ use serde::Serialize;
 pub struct Rope {
     /// Base of the frequencies.
     pub theta: f64,
-    /// Number of leading dimensions of a head that are rotated, even. Their two halves rotate
-    /// against each other; the other dimensions stay as they are.
+    /// Number of leading dimensions of a head that are rotated, even. Dimensions `i` and
+    /// `i + dims / 2` form a pair, which is rotated as a point of a plane; the dimensions from
+    /// `dims` on stay as they are.
     pub dims: usize,
     /// Change of the frequencies for contexts longer than those of the training.
     pub scaling: RopeScaling,
@@ -42,7 +43,7 @@ pub enum RopeScaling {
         beta_fast: f64,
         /// Number of turns below which frequencies are slowed down fully.
         beta_slow: f64,
-        /// True if the bounds between them are rounded to whole dimensions.
+        /// True if the indices of the pairs at the two bounds are rounded outwards to whole ones.
         truncate: bool,
         /// Factor of cosines and sines.
         attention_factor: f64,
@@ -80,8 +81,8 @@ impl RopeScaling {
 }
 
 impl Rope {
-    /// Angle per position of every rotated pair, `[dims / 2]`, for a decoder whose context holds
-    /// `context` tokens.
+    /// Angle per position, in radians, of every rotated pair, `[dims / 2]`, for a decoder whose
+    /// context holds `context` tokens.
     ///
     /// Two scalings ([`RopeScaling::depends_on_context`]) have other frequencies for longer
     /// contexts. Keys in a cache cannot be rotated again, and a position must get the same logits
@@ -149,7 +150,8 @@ impl Rope {
         else {
             return;
         };
-        // The dimension whose frequency makes `turns` turns over the original context.
+        // The index, in general a fraction, of the pair that makes `turns` turns over the original
+        // context.
         let dimension = |turns: f64| {
             let wavelength = original as f64 / (turns * 2.0 * std::f64::consts::PI);
             self.dims as f64 * wavelength.ln() / (2.0 * self.theta.ln())

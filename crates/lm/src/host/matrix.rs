@@ -124,7 +124,8 @@ fn extent(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usi
     last_row.saturating_add(last_col).saturating_add(1)
 }
 
-/// `to = a b` or `to += a b`, on the calling thread. The bits do not depend on the thread.
+/// `to = a b` or `to += a b`, `[a.rows(), b.cols()]`, on the calling thread. The bits do not depend
+/// on the thread.
 ///
 /// # Panics
 /// If the shapes do not fit each other or their slices, which is a fault of the caller.

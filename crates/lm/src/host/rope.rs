@@ -1,9 +1,10 @@
-//! Rotary position embeddings in the Hugging Face convention: the two halves of a head's rotated
-//! dimensions rotate against each other (not neighbouring pairs).
+//! Rotary position embeddings in the Hugging Face convention: a rotated pair is a dimension of the
+//! first half of a head's rotated dimensions and the same one of the second half, not two
+//! neighbours.
 
 use crate::{LmConfig, Rope};
 
-/// Cosines and sines of positions.
+/// Cosines and sines of positions, times the attention factor of the rotation.
 ///
 /// The rotations panic for a position outside the table and for a head narrower than the rotated
 /// dimensions, which are faults of the caller.
@@ -95,7 +96,8 @@ impl RotaryTable {
     }
 }
 
-/// The tables of a model: one for all layers, and a second one for layers with a local rotation.
+/// The tables of a model: one for the global rotation, and a second one if some layers have a local
+/// rotation.
 #[derive(Clone, Debug)]
 pub struct RotaryTables {
     global: RotaryTable,

@@ -218,7 +218,8 @@ impl Adapter {
         self.tensors.values().map(|t| t.data.len()).sum()
     }
 
-    /// Writes `adapter_config.json` and `adapter_model.safetensors`.
+    /// Writes `adapter_config.json` and `adapter_model.safetensors`. `base` is the name or path of
+    /// the base model in the former.
     ///
     /// # Errors
     /// A folder that cannot be written.

@@ -20,7 +20,7 @@ pub enum Projection {
     Output,
     /// The MLP's gate.
     Gate,
-    /// The MLP's inner values.
+    /// The MLP's inner values, which the gate multiplies.
     Up,
     /// Output of the MLP, to the residual stream.
     Down,

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Reason why a pickle is not read.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// It names a function or class.
+    /// It names a function or class that is not one of those known.
     Global(String),
     /// It is not a pickle of a dictionary of tensors.
     Malformed(String),
@@ -52,7 +52,7 @@ type Id = usize;
 
 #[derive(Clone, Debug)]
 enum Value {
-    /// A value without meaning here: None, a float, an attribute.
+    /// A value without meaning here: None, a boolean, a float.
     Other,
     Int(i64),
     Text(String),

@@ -32,8 +32,6 @@ fn sum_neighbours<const VNNI: bool>(_: X86<false, VNNI>, v: __m256i) -> __m256i 
     unsafe { _mm256_madd_epi16(v, _mm256_set1_epi16(1)) }
 }
 
-// In every method below the instruction is available because the token exists only where `detect`
-// saw AVX2 and FMA; loads and stores go through references to as many bytes.
 /// The first (`which` is 0) or second bf16 number of every word, in f32.
 #[inline(always)]
 fn half<const VNNI: bool>(_: X86<false, VNNI>, words: __m256i, which: usize) -> __m256 {
@@ -76,6 +74,8 @@ spread! {
     spread_second: "vbroadcastss";
 }
 
+// In every method below the instruction is available because the token exists only where `detect`
+// saw AVX2 and FMA; loads and stores go through references to as many bytes.
 impl<const VNNI: bool> Simd for X86<false, VNNI> {
     type P = [__m256; 2];
     type Words = [__m256i; 2];
@@ -240,7 +240,8 @@ impl<const VNNI: bool> Simd for X86<false, VNNI> {
         words: [__m256i; 2],
         x: [&i32; M],
     ) {
-        // Half of the words at a time, so that the sums of six rows leave registers for the weights.
+        // One half of every word at a time, so that the sums of six rows leave registers for the
+        // weights.
         for which in 0..2 {
             let weights = self.widen(words, which);
             for (sums, x) in sums.iter_mut().zip(x) {

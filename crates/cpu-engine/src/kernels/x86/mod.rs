@@ -33,7 +33,8 @@ const BLOCK: usize = 4 << 12;
 ///
 /// Row vectors have eight lanes on all, so that their sums are taken in the same order. Panels fill
 /// one 512-bit register or two of 256 bits. Chains are the same, and so are the bits of results,
-/// except for bf16 numbers below the normal range, which the instruction for bf16 treats as zero.
+/// except for bf16 numbers below the normal range, which the instruction for bf16 treats as zero,
+/// and for sums of bf16 products by tiles, which add in another order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct X86<const WIDE: bool, const MORE: bool> {
     walk: Walk,
