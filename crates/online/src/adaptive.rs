@@ -166,7 +166,8 @@ impl Adaptive {
         }
     }
 
-    /// The policy of one response; its drafts on the stream are kept as examples.
+    /// The policy of one response. If it is `streamed`, its drafts are recorded for the chains, and
+    /// as `examples` if the stream trains the head.
     pub(super) fn policy<'a>(
         &'a mut self,
         decode: &DecodeConfig,
@@ -198,7 +199,8 @@ impl Adaptive {
         )))
     }
 
-    /// The best plan for the present chain of this score, computed once unless costs change.
+    /// The best plan for the present chain of this score. It is kept until the chain or the costs
+    /// may have changed.
     fn plan(&mut self, score: Score, longest: usize) -> Option<Arc<Plan>> {
         let chain = self
             .known

@@ -99,9 +99,10 @@ impl PaddedDrafter {
 
 /// Source of drafts.
 enum Drafter {
-    /// The draft model.
+    /// A model.
     Model(Box<Engine>),
-    /// The context. Holds the pair of each target's vocabulary with itself, by fingerprint.
+    /// Prompt lookup, which copies earlier text. Holds the pair of each target's vocabulary with
+    /// itself, by fingerprint.
     Lookup(BTreeMap<u64, Pair>),
 }
 
@@ -233,8 +234,8 @@ impl DraftingArm {
     }
 
     /// Answers a prompt as `arm`, which is the arm of this state or a guest. On the stream the
-    /// answer's example is kept. Draft, translate, verify and commit are the rounds of the
-    /// [`Session`] (Algorithm 1).
+    /// answer's example is kept. The [`Session`] drafts, translates, verifies and commits in rounds
+    /// (Algorithm 1).
     ///
     /// # Errors
     /// Errors of the models; impossible probabilities.
@@ -443,7 +444,7 @@ impl DraftingArm {
         if let Drafter::Model(drafter) = &mut self.drafter
             && learner.blocks() > 0
         {
-            // The drafter has read all but the last of its tokens already.
+            // The drafter has read all but the last token of the example already.
             example.states = drafter.states_of(example.read())?.to_vec();
         }
         let update = learner.push(example)?;
@@ -491,7 +492,7 @@ impl DraftingArm {
     /// adapters stay packed, so that switching back only exchanges pointers.
     ///
     /// # Errors
-    /// Examples that were not [flushed](Self::flush).
+    /// Examples that were not [flushed](Self::flush); an update is under way.
     pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
         self.adaptive.turn_to(target, task);
         target.clone_into(&mut self.target);

@@ -23,6 +23,7 @@ pub(super) struct Account {
 /// The controller of an arm, with the initial weights of its drafter.
 pub(super) struct Control {
     controller: Controller,
+    /// The weights that are not in use: the initial ones, except during an answer with them.
     floor: Option<Packed>,
     target: String,
     /// The mode of the last answer.

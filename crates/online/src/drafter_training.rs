@@ -65,7 +65,7 @@ struct AdapterTraining {
     /// `None` while the trainer holds the adapter, and without adapters.
     adapter: Option<AdapterState>,
     replay: Replay,
-    /// Running mean of the weights, if that is decoded with.
+    /// Running mean of the weights, if the drafter decodes with it.
     average: Option<LearntWeights>,
 }
 
@@ -129,7 +129,8 @@ impl DrafterTraining {
         })
     }
 
-    /// Name of the adapter in training; empty if all weights are trained.
+    /// Name of the adapter or of the weights in training; empty until one is
+    /// [turned to](Self::turn_to).
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -235,7 +236,7 @@ impl DrafterTraining {
         self.spare = Some(weights);
     }
 
-    /// Learns from `fresh` examples; `None` if there is nothing to learn from.
+    /// Learns from `fresh` and from replayed examples; `None` if there is nothing to learn from.
     ///
     /// # Errors
     /// Losses or gradients that are not finite.
@@ -258,7 +259,7 @@ impl DrafterTraining {
             None
         } else {
             let graded = self.trainer.accumulate(&batch)?;
-            // Before the first update both are the same.
+            // Before the first update the present weights are the initial ones.
             let first = match self.updates {
                 0 => None,
                 _ => self.trainer.evaluate_first(&batch)?,

@@ -39,8 +39,8 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Starts from `checkpoint` and minimises `terms`; the keys of `config` that name a loss are not
-    /// read. `seed` determines the initial adapters and replay.
+    /// Starts from `checkpoint` and minimises `terms`; the keys of `config` that name a loss are
+    /// not read. `seed` determines the initial adapters and replay.
     ///
     /// # Errors
     /// A checkpoint that the trainer does not support; a rank that is too large.
@@ -101,8 +101,8 @@ impl Learner {
         matches!(self.place, TrainingPlace::Away(_))
     }
 
-    /// Adds an example. Returns an update if it was the `every`-th one, or an asynchronous update
-    /// that has ended meanwhile.
+    /// Adds an example. The `every`-th one causes an update, which is returned; an asynchronous one
+    /// is returned by the first later call that finds it done.
     ///
     /// # Errors
     /// Losses or gradients that are not finite, of this update or of the one before.
@@ -139,7 +139,7 @@ impl Learner {
     /// true if the adapter has changed. The buffer must be empty and no update under way.
     ///
     /// # Errors
-    /// Examples that were not [flushed](Self::flush).
+    /// Examples that were not [flushed](Self::flush); an update is under way.
     pub fn turn_to(&mut self, name: &str) -> Result<bool> {
         if !self.buffer.is_empty() {
             return Err(OnlineError::Unlearnt);
@@ -172,11 +172,11 @@ impl Learner {
         self.training()?.save(folder, base)
     }
 
-    /// Loads the files that [`save`](Self::save) wrote. Of several weights those of the name that was
-    /// [turned to](Self::turn_to) are loaded.
+    /// Loads the files that [`save`](Self::save) wrote. Of several weights those of the name that
+    /// was [turned to](Self::turn_to) are loaded.
     ///
     /// # Errors
-    /// Files that are missing, malformed or of another drafter.
+    /// Files that are missing, malformed or of another drafter; an update is under way.
     pub fn load(&mut self, folder: &Path) -> Result<()> {
         self.training()?.load(folder)
     }

@@ -1,4 +1,5 @@
-//! The online loop: `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`.
+//! The online loop:
+//! `stream -> prompt -> draft -> translate -> verify -> commit -> learn -> record`.
 //!
 //! A job is a stream under one seed: its segments, one after the other, each prompt answered once
 //! by every arm. The arms take turns to go first, so that a disturbance of the machine affects all

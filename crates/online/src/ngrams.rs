@@ -6,11 +6,12 @@ use spec_decode::Pair;
 
 use super::arm::DraftingArm;
 
-/// Maximum number of n-grams of an arm that are written, the most used first: enough for a table of
-/// examples and for the shape of the distribution.
+/// Maximum number of n-grams of one cache that are written, the most used first: enough for a table
+/// of examples and for the shape of the distribution. An arm has a cache for each vocabulary of its
+/// targets.
 const MOST: usize = 20_000;
 
-/// One row per n-gram, by arm and then by descending number of uses.
+/// One row per n-gram, by arm and cache and then by descending number of uses.
 pub(super) fn ngram_rows<'a>(
     arms: impl Iterator<Item = (&'a str, &'a DraftingArm)>,
     pairs: Vec<&Pair>,

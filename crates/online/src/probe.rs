@@ -114,10 +114,13 @@ impl Probe {
         StreamName::new(self.seed, prompt as u64)
     }
 
-    /// Answers a prompt by plain decoding of the target.
+    /// Answers the prompt at this index by plain decoding of the target.
     ///
     /// # Errors
     /// Errors of the model.
+    ///
+    /// # Panics
+    /// If the index is not below [`len`](Self::len).
     pub fn plain(&mut self, prompt: usize) -> Result<PlainGeneration> {
         let config = PlainConfig {
             sampling: self.session.sampling,
@@ -130,11 +133,14 @@ impl Probe {
         Ok(decode_plain(engine, ids, &config, name, &mut NoSink)?)
     }
 
-    /// Answers a prompt with drafts by a policy, verified in mode `tli`; `unjudged` as in
-    /// [`SessionConfig`].
+    /// Answers the prompt at this index with drafts by a policy, verified in mode `tli`; `unjudged`
+    /// is [`SessionConfig::score_unjudged`].
     ///
     /// # Errors
     /// Errors of the models; impossible probabilities.
+    ///
+    /// # Panics
+    /// If the index is not below [`len`](Self::len).
     pub fn draft(
         &mut self,
         prompt: usize,

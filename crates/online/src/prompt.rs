@@ -18,8 +18,8 @@ pub struct EncodedPrompt {
 }
 
 impl EncodedPrompt {
-    /// Fits the prompt, after the turns `before` it, to the target's budget and tokenises it for both
-    /// models, which read the same text.
+    /// Shortens the prompt and the turns `before` it to the target's maximum prompt length, and
+    /// tokenises them for both models, which read the same text.
     ///
     /// # Errors
     /// Text that a tokenizer refuses; a template that fails.

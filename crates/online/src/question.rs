@@ -7,7 +7,8 @@ use streams::Split;
 pub struct Question<'a> {
     /// The vocabularies.
     pub pair: &'a Pair,
-    /// Settings of the session, except the mode.
+    /// Settings of the session. The arm replaces the acceptance rule and, if it names one, the
+    /// mode; it also decides what the drafter reads, and whether n-grams are learnt.
     pub session: &'a SessionConfig,
     /// The prompt in both vocabularies.
     pub prompt: Prompt<'a>,

@@ -162,7 +162,7 @@ impl<'a> Recording<'a> {
         self.writer
     }
 
-    /// Writes one arm's answer: its rounds, the prompt, and the update and head step after it.
+    /// Writes one arm's answer: its rounds, the prompt, and the updates and head step after it.
     pub(super) fn answer(
         &mut self,
         prompt: &EncodedPrompt,

@@ -1,10 +1,11 @@
 //! Labels and features of verified drafts, recomputed with the present drafter (Algorithms 3 and
 //! 4).
 //!
-//! A label is min(1, p / q'), or the result of the group rule for its choices; it depends on the
-//! drafter's own probability, and a feature on its hidden state. Both are out of date after every
-//! update. The context, the drafted tokens and the target's part of the score stay valid, so the
-//! drafter reads them again whenever the head is trained on them.
+//! A label is min(1, p / q') or, in mode `exact`, the acceptance by the group rule
+//! ([`ChoiceScores`](spec_decode::ChoiceScores)). It depends on the drafter's own probability, and
+//! a feature on its hidden state. Both are out of date after every update. The context, the drafted
+//! tokens and the target's part of the score stay valid, so the drafter reads them again whenever
+//! the head is trained on them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -61,7 +62,7 @@ impl JudgedDraft {
 
 /// Inputs of a label beside the drafter and p.
 pub(super) struct Rules<'a> {
-    /// Mask of drafts.
+    /// The draft tokens that may follow each other.
     pub(super) lexicon: Lexicon<'a>,
     /// Conversion of logits to probabilities.
     pub(super) sampling: Sampling,
@@ -272,8 +273,8 @@ impl Drafts {
         self.kept.range(start..)
     }
 
-    /// Drafts with `tokens` tokens in total, drawn with replacement from the random stream of this
-    /// `step`; drafts of one answer come together.
+    /// Drafts with at least `tokens` tokens in total, drawn with replacement from the random stream
+    /// of this `step`, the oldest first; empty if there are none.
     pub(super) fn draw(
         &mut self,
         tokens: usize,

@@ -1,4 +1,4 @@
-//! The rounds of one response, with the drafter's model or without.
+//! The rounds of one response, drafted by a model or by prompt lookup.
 
 use adaptive_draft::Way;
 use distill_loss::Recorder;

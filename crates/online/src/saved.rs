@@ -17,13 +17,13 @@ pub struct SavedDrafter {
     pub mean: bool,
     /// Number of updates.
     pub updates: u64,
-    /// The last adapter, if one was trained. A running mean has none.
+    /// The last adapter, if one was trained. If `mean` is true, `weights` were not made with it.
     pub adapter: Option<Adapter>,
 }
 
 impl SavedDrafter {
-    /// Reads what was learnt under one of the [names](SavedState::names) of a state, over the weights
-    /// that it began with.
+    /// Reads what was learnt under one of the [names](SavedState::names) of a state, over the
+    /// weights `base` that it began with.
     ///
     /// # Errors
     /// Files that are missing, malformed or of another drafter.
@@ -68,7 +68,7 @@ impl SavedDrafter {
     }
 
     /// Rounding error of a stored type relative to the learnt change: both as root mean square over
-    /// the weights. `None` if nothing was learnt.
+    /// the weights that changed. `None` if nothing was learnt.
     ///
     /// # Errors
     /// A base of another shape.

@@ -249,8 +249,8 @@ impl Target {
 }
 
 impl Target {
-    /// The exchanges before a prompt of a conversation: the target's greedy answers to the `earlier` questions, each
-    /// as long as `decode` allows. They are no part of what an arm is charged for.
+    /// The exchanges before a prompt of a conversation: the target's greedy answers to the
+    /// `earlier` questions, each as long as `decode` allows. No arm is charged for them.
     pub(super) fn said_before(
         &mut self,
         talk: &mut Talk,
@@ -265,7 +265,7 @@ impl Target {
         }
     }
 
-    /// The engine that answers: the padded one where padding is to cost and there is any.
+    /// The engine that answers: the padded one if `padded` is true and the target has one.
     pub(super) fn engine(&mut self, padded: bool) -> &mut Engine {
         match &mut self.padded {
             Some(own) if padded => &mut own.engine,

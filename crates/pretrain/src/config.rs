@@ -15,7 +15,8 @@ use models::PromptTemplate;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Root seed: weights, order of the documents.
+    /// Root seed: of the weights, the order of the documents, and the prompts of the phase against
+    /// loops.
     pub seed: u64,
     /// The tokenizer and its training.
     pub tokenizer: TokenizerRecipe,
@@ -109,7 +110,8 @@ pub struct DataRecipe {
 pub struct TrainRecipe {
     /// A model folder, relative to the recipe, with the initial weights; random weights if left
     /// out. It makes this training the continuation of another. Its shape must be that of
-    /// `[model]`; the optimiser's moments start at zero. Its tokenizer is named in `tokenizer.from`.
+    /// `[model]`; the optimiser's moments start at zero. Its tokenizer is named in
+    /// `tokenizer.from`.
     #[serde(default)]
     pub from: Option<PathBuf>,
     /// A model folder whose weights, cut to some of its blocks, are the initial ones. `[model]` and
@@ -156,7 +158,8 @@ pub struct UnlikelihoodRecipe {
     pub steps: u64,
     /// Number of answers per step. Their prompts are drawn from `tasks` with equal probability.
     pub answers: usize,
-    /// Tasks of `data.sources` whose prompts are answered; all of them if left out.
+    /// Tasks of `data.sources` whose prompts are answered; if left out, all of them and the
+    /// recorded targets.
     #[serde(default)]
     pub tasks: Vec<String>,
     /// Largest number of tokens of an answer.
@@ -294,7 +297,10 @@ impl Recipe {
         train.lr * (0.1 + 0.45 * (1.0 + (std::f64::consts::PI * progress.min(1.0)).cos()))
     }
 
-    /// The model's `config.json`, with these ids of its opening and closing tokens.
+    /// The model's configuration, with these ids of its opening and closing tokens.
+    ///
+    /// # Errors
+    /// A shape in `[model]` that is impossible.
     pub fn lm_config(&self, bos: u32, eos: u32) -> Result<LmConfig> {
         let model = &self.model;
         let json = serde_json::json!({

@@ -74,7 +74,8 @@ impl CorpusError {
 pub enum CorpusSource {
     /// All records of a task's `train.jsonl`, in instruction format.
     Task(String),
-    /// A JSON-lines file with the fields `id` and `text`; a relative path is taken from the data directory.
+    /// A JSON-lines file with the fields `id` and `text`; a relative path is taken from the data
+    /// directory.
     Text(PathBuf),
     /// The answers of a recorded target, in instruction format with this model's own template.
     Trace(Recorded),
@@ -104,7 +105,8 @@ pub enum Piece<'a> {
 pub struct Document {
     /// The record's id.
     pub id: String,
-    /// The task, or the file's stem for plain text.
+    /// The task; for a recorded target, task and name of the target; for plain text, the file's
+    /// stem.
     pub source: String,
     /// The prompt in its template; `None` for plain text.
     pub prompt: Option<Rendered>,
@@ -169,8 +171,8 @@ impl Corpus {
     /// Loads the sources; `held_out` is the share of documents held out, in `0..1`.
     ///
     /// # Errors
-    /// Anything wrong in a file, a share outside `0..1`, an empty list of sources, or a record that some split file
-    /// of the data directory (or an embedded test stream) reserves for testing.
+    /// Anything wrong in a file; a share outside `0..1`; no documents; a record that some split
+    /// file of the data directory, or an embedded test stream, reserves for testing.
     pub fn load(
         sources: &[CorpusSource],
         data: &DataSource,

@@ -16,8 +16,8 @@ const HELD_OUT_SEQUENCES: usize = 24;
 /// The training documents in tokens, and held-out sequences per source.
 pub struct TokenData {
     documents: Vec<Vec<u32>>,
-    /// Tasks in the order of their names, each with its documents that have a prompt: document and
-    /// number of the prompt's tokens.
+    /// Tasks and recorded targets in the order of their names, each with its documents that have a
+    /// prompt: index of the document, and number of the prompt's tokens.
     prompts: Vec<(String, Vec<(usize, usize)>)>,
     sequence: usize,
     per_epoch: usize,
@@ -110,8 +110,8 @@ impl TokenData {
     }
 
     /// The `count` prompts of step `step`, in tokens, with the opening token. For each, one of
-    /// `tasks` is drawn (of all tasks, if `tasks` is empty), then one of its prompts. Empty if none
-    /// of these tasks has prompts.
+    /// `tasks` is drawn (of all tasks and recorded targets, if `tasks` is empty), then one of its
+    /// prompts. Empty if none of these has prompts.
     pub fn prompts(&self, step: u64, count: usize, tasks: &[String]) -> Vec<&[u32]> {
         let named = |task: &String| tasks.is_empty() || tasks.contains(task);
         let drawn = self.prompts.iter().filter(|(task, _)| named(task));

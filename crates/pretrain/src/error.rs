@@ -159,7 +159,8 @@ pub enum PretrainError {
     /// The number of digits in a token is outside its range; the value is the number.
     #[error("tokenizer.digits = {0} is outside 1..=3")]
     Digits(usize),
-    /// The template ends a turn with another token than the tokenizer; the value is the tokenizer's.
+    /// The template ends a turn with another token than the tokenizer; the value is the
+    /// tokenizer's.
     #[error("template.end_of_turn must be tokenizer.eos (`{0}`)")]
     EndOfTurn(String),
     /// A step has no token to predict.

@@ -16,7 +16,7 @@ use crate::data::TokenData;
 use crate::error::Result;
 use crate::state;
 
-/// The phase against loops, at one step.
+/// The phase against loops, from its first step or the step that a run resumes from.
 pub(crate) struct Phase<'a> {
     recipe: &'a Recipe,
     own: &'a UnlikelihoodRecipe,
@@ -25,8 +25,8 @@ pub(crate) struct Phase<'a> {
 }
 
 impl<'a> Phase<'a> {
-    /// The phase at step `step`. The first step saves the present weights in `out`; later ones read
-    /// them.
+    /// Begins the phase, or resumes it at step `step`. If the divergence from the model before the
+    /// phase is part of the loss, its weights are saved in `out` at the beginning, and read later.
     ///
     /// # Errors
     /// Those of the engine; saved weights that cannot be written or read.
@@ -56,8 +56,8 @@ impl<'a> Phase<'a> {
         })
     }
 
-    /// One step on `texts` and on fresh answers. Returns the result of the step and the share of
-    /// looping tokens in the answers.
+    /// One step on `texts` and on fresh answers. Returns the result of the step, whose loss is that
+    /// of the texts, and the share of looping tokens in the answers.
     ///
     /// # Errors
     /// Those of the engine and of the trainer.

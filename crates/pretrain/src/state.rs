@@ -28,6 +28,9 @@ fn file(out: &Path) -> PathBuf {
 
 /// Writes the state as one file, through a temporary file. A kill at any moment leaves the previous
 /// state or the new one, never a mixture.
+///
+/// # Errors
+/// A file that cannot be written.
 pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()> {
     let step = optimizer.steps();
     let mut tensors: BTreeMap<String, HostTensor> = checkpoint
@@ -59,7 +62,7 @@ pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()
 /// Reads the state, if there is one.
 ///
 /// # Errors
-/// A state that is cut short or belongs to another model.
+/// A state that cannot be read, is cut short or belongs to another model.
 pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     let path = file(out);
     if !path.exists() {

@@ -15,7 +15,8 @@ use super::error::{PretrainError, Result};
 const UNKNOWN: &str = "<unk>";
 /// Number of distinct characters in a character-level vocabulary. Others fall back to bytes.
 const ALPHABET: usize = 160;
-/// Longest token, in characters. The limit keeps whole phrases out of small vocabularies.
+/// Longest token of a character-level vocabulary, in characters. The limit keeps whole phrases out
+/// of small vocabularies.
 const MAX_TOKEN_CHARS: usize = 16;
 
 /// Trains on `texts` and returns the `tokenizer.json`.

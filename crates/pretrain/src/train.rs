@@ -70,7 +70,11 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Trains to the end of the recipe, from the last checkpoint in `out` if there is one.
     ///
-    /// Returns `None` when `stop_after` ended the call early.
+    /// Returns `None` if `stop_after` ended the call early.
+    ///
+    /// # Errors
+    /// Initial weights or a state that cannot be read or belong to another model; files that cannot
+    /// be written; a loss or gradient that is not finite; errors of the device.
     pub fn train(&self, config: lm::LmConfig, data: &mut TokenData) -> Result<Option<Trained>> {
         let recipe = self.recipe;
         let optimizer_config = AdamWConfig {

@@ -1,5 +1,5 @@
-//! Errors of a service, and of its requests: one table from error to HTTP status, type and code, for
-//! plain and streamed answers alike.
+//! Errors of a service, and of its requests: one table from error to HTTP status, type and code,
+//! for plain and streamed answers alike.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -312,7 +312,7 @@ pub enum ApiError {
     /// The key is missing or wrong.
     #[error("a valid API key is needed: `authorization: Bearer KEY`")]
     Unauthorized,
-    /// A name that is none of this machine's loopback.
+    /// A request without a key names a host that is not this machine's loopback.
     #[error("the host `{0}` is not served; without an API key only loopback names are")]
     Host(String),
     /// The body is too large.
@@ -330,7 +330,7 @@ pub enum ApiError {
     /// The server is being stopped.
     #[error("the server is shutting down")]
     Stopping,
-    /// A remote target that cannot be reached.
+    /// A remote target cannot be reached, or refuses a round.
     #[error("{0}")]
     Target(String),
     /// A fault of the server's own.

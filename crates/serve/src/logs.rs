@@ -14,7 +14,8 @@ use crate::error::ApiError;
 use crate::learn::{KnownRow, RecordedAnswer};
 use crate::models::{Encoded, Models};
 
-/// Log-probabilities below this are taken for it; some servers write -9999 for what they rule out.
+/// Least log-probability; lower ones are raised to it. Some servers write -9999 for tokens that
+/// they rule out.
 const FLOOR: f64 = -100.0;
 /// Rounding by which a log-probability may be above 0.
 const ROUNDING: f64 = 1e-3;
@@ -33,7 +34,7 @@ pub enum LogError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's word.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A line that is no answer.
@@ -58,9 +59,9 @@ pub enum LogError {
         path: PathBuf,
         /// Folder of the target.
         target: PathBuf,
-        /// Rows of the head of the recorded target.
+        /// Vocabulary size of the recorded target.
         found: usize,
-        /// Tokens of the target at hand.
+        /// Vocabulary size of the target at hand.
         expected: usize,
     },
 }
@@ -83,34 +84,36 @@ impl LogError {
     }
 }
 
-/// The answers of a file, and how many of its lines could not be used.
+/// The answers of a file, and numbers of answers that were used in part or not at all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
     /// The answers, in the order of the file.
     pub answers: Vec<RecordedAnswer>,
-    /// Answers with log-probabilities for every token.
+    /// Number of answers with log-probabilities for every token; all answers of a trace.
     pub with_log_probs: usize,
-    /// Answers whose log-probabilities name tokens that the target does not have: their text alone counts.
+    /// Number of answers whose log-probabilities name tokens that the target does not have. Only
+    /// their text is used.
     pub other_tokens: usize,
-    /// Answers with log-probabilities for every token, some of whose alternatives the target does not have:
-    /// the mass of these counts as that of tokens that are not named.
+    /// Number of answers with log-probabilities for every token, some of whose alternatives the
+    /// target does not have. The mass of these counts as that of tokens that are not named.
     pub other_alternatives: usize,
-    /// Answers without text: calls of tools, refusals.
+    /// Number of answers without text, which are left out: calls of tools, refusals.
     pub without_text: usize,
 }
 
 impl Log {
-    /// Reads the answers that the first target of `models` gave. `.parquet` is a trace; anything else is
-    /// read as lines of JSON, an answer or several a line:
+    /// Reads the answers that the first target of `models` gave. A file that ends in `.parquet` is
+    /// a trace; any other has lines of JSON, each with one or several answers:
     ///
-    /// - the conversation: `messages`, or one of `prompt`, `question`, `instruction`, `input`, at the top or
-    ///   inside `request` or `body`;
-    /// - the answer: `choices` as the chat or the completions endpoint of OpenAI and vLLM give them, at the
-    ///   top or inside `response` (and its `body`); one of `answer`, `completion`, `response`, `output`,
-    ///   `text`; or the last of the `messages`, if it is the assistant's.
+    /// - the conversation: `messages`, or one of `prompt`, `question`, `instruction`, `input`, at
+    ///   the top or inside `request` or `body`;
+    /// - the answer: `choices` as the chat or the completions endpoint of OpenAI and vLLM give
+    ///   them, at the top or inside `response` (and its `body`); one of `answer`, `completion`,
+    ///   `response`, `output`, `text`; or the last of the `messages`, if it is the assistant's.
     ///
     /// # Errors
-    /// A file that cannot be read; a line that is no JSON, or has no prompt or no answer.
+    /// A file that cannot be read; a line that is no JSON, or has no prompt or no answer; a trace
+    /// of a target with a larger vocabulary.
     pub fn read(path: &Path, models: &Models) -> Result<Self, LogError> {
         let mut log = Self::default();
         if path.extension().is_some_and(|end| end == "parquet") {
@@ -153,7 +156,7 @@ impl Log {
         let replied = replied.map(|own| own.get("body").and_then(Value::as_object).unwrap_or(own));
         let request = asked.unwrap_or(top);
         let reply = replied.unwrap_or(top);
-        // Servers draw answers where nothing else is asked for.
+        // Servers draw answers unless the request gives a temperature of 0.
         let temperature = request
             .get("temperature")
             .or_else(|| top.get("temperature"));
@@ -275,7 +278,7 @@ impl Log {
         for row in 0..file.entries().len() {
             let record = file.record(row)?;
             let ids: Vec<u32> = record.prompt_ids.clone();
-            // The drafter reads the question in its own words around it, as it does beside a live target.
+            // The drafter reads the question in its own template, as it does beside a live target.
             let question = frame.as_ref().and_then(|frame| {
                 let text = record.prompt.strip_prefix(&frame.prefix)?;
                 text.strip_suffix(&frame.suffix)
@@ -314,7 +317,7 @@ impl Log {
 /// The recorded distribution at a position.
 fn known(law: &Law, position: usize) -> KnownRow {
     let entries = law.entries(position);
-    // Logits of a whole vocabulary are those up to a constant.
+    // Logits differ from log-probabilities by a constant.
     let shift = match law {
         Law::Top { .. } => 0.0,
         Law::Full { .. } => {
@@ -391,7 +394,7 @@ impl Line<'_> {
         read(&[Message::new("user", question)])
     }
 
-    /// The prompt of a completion: its tokens where they were recorded, or plain text.
+    /// The prompt of a completion: its tokens if they were recorded, else its plain text.
     fn plain_prompt(&self, choice: &Map<String, Value>) -> Result<Encoded, String> {
         let recorded = choice.get("prompt_token_ids");
         let recorded = recorded.or_else(|| self.reply.get("prompt_token_ids"));
@@ -410,7 +413,8 @@ impl Line<'_> {
         self.models.plain(0, text).map_err(|e| e.to_string())
     }
 
-    /// The tokens of an answer of which the text is known, and maybe the tokens.
+    /// The tokens of an answer: the recorded ones if the target has all of them, else those of its
+    /// text.
     fn tokens(&self, choice: &Map<String, Value>, text: &str) -> Result<Vec<TargetId>, String> {
         let size = self.vocabulary().len();
         let recorded = choice.get("token_ids").and_then(ids_of);
@@ -420,8 +424,8 @@ impl Line<'_> {
         }
     }
 
-    /// Adds the token that ended the answer, if it ended by itself and the token is not there: servers
-    /// leave it out of what they give.
+    /// Adds the token that ended the answer, if it ended by itself and lacks that token: servers
+    /// leave it out.
     fn end(
         &self,
         choice: &Map<String, Value>,
@@ -430,7 +434,7 @@ impl Line<'_> {
     ) {
         let stops = self.stops();
         let by_itself = choice.get("finish_reason").and_then(Value::as_str) == Some("stop");
-        // A text that the client gave ended it: the target would have gone on.
+        // A text that the client gave ended it: the target would have continued.
         let by_text = choice.get("stop_reason").is_some_and(Value::is_string);
         if !by_itself || by_text || tokens.last().is_some_and(|last| stops.contains(last)) {
             return;
@@ -467,11 +471,11 @@ fn ids_of(value: &Value) -> Option<Vec<u32>> {
     ids.filter(|ids| !ids.is_empty())
 }
 
-/// A token of an answer, and what is known of the distribution it is from.
+/// A token of an answer, and the known part of the distribution that it is from.
 type Position = (TargetId, KnownRow);
 
-/// The positions of an answer by its log-probabilities; `None` where it has tokens that the target does
-/// not have. Adds to `unknown` the alternatives that the target does not have.
+/// The positions of an answer by its log-probabilities; `None` if it has tokens that the target
+/// does not have. Adds to `unknown` the number of alternatives that the target does not have.
 fn positions(
     given: &Value,
     vocabulary: &Vocabulary<TargetId>,

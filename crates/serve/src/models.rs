@@ -14,7 +14,7 @@ use crate::error::{ApiError, Result, ServeError};
 use crate::options::{Options, RemoteOptions};
 use crate::remote::{Remote, is_address};
 
-/// Positions of a target whose configuration is not at hand.
+/// Maximum number of tokens for a target of which only the text is read.
 const UNKNOWN_CONTEXT: usize = 1 << 17;
 
 /// A target with the name that requests use.
@@ -89,7 +89,7 @@ impl Target {
         Ok((Source::Remote(Box::new(remote)), text, vocab, context))
     }
 
-    /// The model folder; `None` if the target is remote.
+    /// The model folder; `None` if the target is not decoded on this machine.
     pub(crate) fn folder(&self) -> Option<&TargetFolder> {
         match &self.source {
             Source::Local(folder) => Some(folder),
@@ -97,7 +97,7 @@ impl Target {
         }
     }
 
-    /// The connection to it; `None` if the target is local.
+    /// The connection to the target's server; `None` if it has none.
     pub(crate) fn remote(&self) -> Option<&Remote> {
         match &self.source {
             Source::Local(_) | Source::Absent => None,
@@ -136,7 +136,7 @@ impl Models {
         })
     }
 
-    /// The drafter, and of the targets no more than their text.
+    /// The drafter, and of each target only tokenizer, template and vocabulary size.
     pub(crate) fn of_texts(options: &Options) -> Result<Self> {
         Self::with(options, Target::absent)
     }
@@ -171,7 +171,7 @@ impl Models {
         Ok(Self { drafter, targets })
     }
 
-    /// The target of this name; the first one where a request names none.
+    /// Index of the target of this name; of the first one if `name` is `None`.
     ///
     /// # Errors
     /// [`ApiError::UnknownModel`].
@@ -188,7 +188,7 @@ impl Models {
     /// answered.
     ///
     /// # Errors
-    /// A conversation that the target's template refuses.
+    /// A conversation that the template or tokenizer of either model refuses.
     pub fn converse(
         &self,
         target: usize,
@@ -264,7 +264,7 @@ impl Models {
     /// Tokens of plain text for both models, with the tokens that their tokenizers put in front.
     ///
     /// # Errors
-    /// Text that a tokenizer refuses, or nothing at all.
+    /// Text that a tokenizer refuses, or that has no tokens.
     pub fn plain(&self, target: usize, text: &str) -> Result<Encoded, ApiError> {
         let refused = |e: &dyn std::fmt::Display| ApiError::invalid("prompt", e.to_string());
         let target = self.targets[target].text.vocabulary.encode_whole(text);
@@ -282,7 +282,7 @@ impl Models {
     /// Tokens of the target, and the same text in tokens of the drafter.
     ///
     /// # Errors
-    /// Ids that are not in the target's vocabulary.
+    /// Ids that are not in the target's vocabulary; no ids.
     pub fn tokens(&self, target: usize, ids: &[u32]) -> Result<Encoded, ApiError> {
         let folder = &self.targets[target].text;
         let size = folder.vocabulary.len();
@@ -305,7 +305,11 @@ impl Models {
     }
 }
 
-/// Name of a model for requests: the last part of the path of its folder.
+/// Name of a model for requests: the last part of the path of its folder, or of its name on the hub
+/// without the revision.
+///
+/// # Errors
+/// A path without a last part; a working directory that cannot be found.
 pub fn name_of(path: &std::path::Path) -> Result<String> {
     let text = path.to_string_lossy();
     let text = text

@@ -175,7 +175,8 @@ pub struct LearnOptions {
 }
 
 impl Default for LearnOptions {
-    /// Every fourth answer an update of weights, as suits the drafter's size, for each target its own.
+    /// One update of weights for every four answers of a target, with rate and blocks that suit the
+    /// drafter's size. Each target has weights of its own.
     fn default() -> Self {
         Self {
             every: 4,
@@ -221,7 +222,7 @@ pub enum LearnScope {
     User,
 }
 
-/// Maximum number of users with an adapter of their own; later ones train their target's.
+/// Maximum number of adapters, those of targets included; later users train their target's.
 pub(crate) const MAX_ADAPTERS: usize = 256;
 
 /// Number of parameters from which a drafter learns in its last blocks only, in smaller steps, and
@@ -229,7 +230,8 @@ pub(crate) const MAX_ADAPTERS: usize = 256;
 const LARGE: usize = 50_000_000;
 
 impl LearnOptions {
-    /// Options with defaults filled in for a drafter of this shape, whose states are kept or not.
+    /// Options with defaults filled in for a drafter of this shape. `keeps_states` is true if its
+    /// engine can keep the states that enter its last blocks.
     pub(crate) fn suited(self, drafter: &LmConfig, keeps_states: bool) -> Self {
         let large = drafter.num_params() >= LARGE;
         let blocks = self.blocks.unwrap_or(match large && keeps_states {

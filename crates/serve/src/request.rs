@@ -26,7 +26,7 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Seed of the random streams.
     pub seed: u64,
-    /// Number of this answer among several answers to the same prompt.
+    /// Number of this answer among all answers to one call, from 0. It is sent with its events.
     pub sample: u32,
     /// Number of most probable tokens to list beside each token; `None` for no probabilities at
     /// all.
@@ -79,8 +79,9 @@ pub enum Event {
 /// Tokens that one round added to an answer.
 #[derive(Debug, Clone, Default)]
 pub struct Piece {
-    /// Text that can be shown now. It is shorter than the text of the tokens where an incomplete
-    /// character or the beginning of a stop string is held back.
+    /// Text that can be shown now. It is shorter than the text of the tokens while an incomplete
+    /// character or the beginning of a stop string is held back, and comes without tokens at the
+    /// end.
     pub text: String,
     /// The tokens.
     pub tokens: Vec<Token>,
@@ -102,7 +103,7 @@ pub struct Token {
 /// Origin of a token of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenOrigin {
-    /// Drafted as one token and accepted.
+    /// Drafted as one token, or copied from earlier text, and accepted.
     Drafted,
     /// Merged from several draft tokens by the n-gram cache and accepted.
     Ngram,

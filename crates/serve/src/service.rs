@@ -51,8 +51,8 @@ impl Service {
     /// Loads models and state and starts the threads.
     ///
     /// # Errors
-    /// Models that cannot be loaded or do not fit the memory; a state that is damaged, in use, or
-    /// of another drafter.
+    /// Options of 0 that must be at least 1; models that cannot be loaded or do not fit the memory;
+    /// a state that is damaged, in use, or of another drafter.
     pub fn start(options: Options) -> Result<Self> {
         if options.parallel == 0 || options.draft_length == 0 || options.max_tokens == 0 {
             return Err(ServeError::ZeroSequences);
@@ -158,7 +158,7 @@ impl Service {
             .is_some_and(|threads| !threads.decoder.is_finished())
     }
 
-    /// Submits requests for several answers to one prompt. Dropping the events cancels them.
+    /// Submits requests, each for one answer. Dropping the events cancels them.
     ///
     /// # Errors
     /// [`ApiError::ContextLength`], [`ApiError::QueueFull`], [`ApiError::Stopping`].
@@ -264,7 +264,7 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
         let expected = MemoryUse::expected(config, &engine_options(config, settings));
         expected.cache + expected.scratch
     };
-    // A worker has its memory to itself.
+    // The limit is that of this process; a PyTorch worker is another one.
     let here = models.targets.iter().filter_map(Target::folder);
     let here = here.filter_map(TargetFolder::folder);
     let sizes = here.map(|folder| of(folder.config(), options.engine));

@@ -25,7 +25,8 @@ fn or_number(field: &str) -> &'static str {
 
 /// Reason why a stream cannot be used.
 ///
-/// Messages name the file and, where there is one, the line (counted from 1); [`StreamError::hint`] says what to do.
+/// Messages name the file and, if there is one, the line (counted from 1); [`StreamError::hint`]
+/// says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StreamError {
@@ -87,7 +88,7 @@ pub enum StreamError {
         /// The field.
         field: String,
     },
-    /// A field is not a text (of `id`: neither a text nor a whole number).
+    /// A field is not a text (of an id: neither a text nor a whole number).
     #[error("{}:{line}: field `{field}` is not a text{}", path.display(), or_number(field))]
     NotAString {
         /// The file.

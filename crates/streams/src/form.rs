@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | Spec-Bench, MT-Bench, SPEED-Bench | `question_id`, `turns` | one a turn |
 //! | HumanEval | `task_id`, `prompt`, `canonical_solution` | the beginning of the function |
-//! | MBPP, also the sanitised one | `task_id`, `text` or `prompt`, `test_list`, `code` | the task and its tests |
+//! | MBPP, sanitised or not | `task_id`, `text` or `prompt`, `test_list`, `code` | task and tests |
 //! | CNN/DailyMail | `id`, `article`, `highlights` | the article and what is asked of it |
 //! | any other | `id`, `prompt`, `reference` | the prompt |
 
@@ -24,9 +24,11 @@ const WITHHELD: &str = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE";
 /// as a JSON array, and either form may be compressed by gzip (`.gz`).
 ///
 /// `id` (a text or a whole number) and a non-blank `prompt` are required. `reference` is optional.
-/// Other fields and blank lines are ignored; a field that is null counts as missing. Records with the fields of a
-/// published benchmark are read as that benchmark means them: Spec-Bench, MT-Bench and SPEED-Bench (a prompt a turn),
-/// HumanEval, MBPP and CNN/DailyMail.
+/// Other fields and blank lines are ignored; a field that is null counts as missing.
+///
+/// Records with the fields of a published benchmark are read as that benchmark means them:
+/// Spec-Bench, MT-Bench and SPEED-Bench (one prompt for each turn), HumanEval, MBPP and
+/// CNN/DailyMail.
 ///
 /// # Errors
 /// Unreadable file, invalid UTF-8, malformed line, missing or empty field, repeated id, no record
@@ -44,7 +46,8 @@ pub fn parse_prompts(bytes: &[u8], path: &Path, task: &str) -> Result<Vec<Prompt
     Ok(read.into_iter().flatten().collect())
 }
 
-/// The prompts of a record, and its id. Turns after the first have `#2`, `#3` and so on after the record's id.
+/// The prompts of a record. Those of turns after the first have `#2`, `#3` and so on after the
+/// record's id.
 pub(crate) fn prompts(record: &Record, task: &str) -> Result<Vec<Prompt>, StreamError> {
     let id = record.required(record.id_field())?;
     let has = |field: &str| record.field(field).is_some();
@@ -93,7 +96,8 @@ fn turns(record: &Record, id: &str, task: &str) -> Result<Vec<Prompt>, StreamErr
             line: record.line,
         });
     }
-    // MT-Bench has answers to some of its questions, as a list; other benchmarks have something else there, or nothing.
+    // MT-Bench has answers to some of its questions, as a list; other benchmarks have something
+    // else there, or nothing.
     let references = record.texts("reference").ok().flatten().unwrap_or_default();
     let prompt = |(at, turn): (usize, &String)| Prompt {
         id: match at {

@@ -1,14 +1,16 @@
 //! Prompt streams: the prompts on which the drafter is adapted, and their order.
 //!
-//! The paper (section 5, Table 7) streams four tasks once, online: every prompt is decoded, verified and learned
-//! from in the order it arrives. This crate turns files into such streams:
+//! The paper (section 5, Table 7) streams four tasks once, online: every prompt is decoded,
+//! verified and learned from in the order it arrives. This crate turns files into such streams:
 //!
-//! * [`Prompt`] and [`load_prompts`] read JSON lines, those of published benchmarks too, and say which line is wrong;
+//! * [`Prompt`] and [`load_prompts`] read JSON lines, those of published benchmarks too; an error
+//!   names the line;
 //! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
-//! * [`DataSource`] finds a task in a data directory, from a [`TaskSource`] (a hub, for example) or among the embedded
-//!   mini streams ([`MiniTask`]);
-//! * [`StreamSpec`] says which of its prompts are streamed and in which [`Order`]: training prompts by the run's seed,
-//!   held-out prompts in one order for all runs. [`StreamRng`] gives the same order on every machine.
+//! * [`DataSource`] finds a task in a data directory, from a [`TaskSource`] (a hub, for example) or
+//!   among the embedded mini streams ([`MiniTask`]);
+//! * [`StreamSpec`] says which of its prompts are streamed and in which [`Order`]: training prompts
+//!   by the run's seed or in the file's order, held-out prompts in one order for all runs.
+//!   [`StreamRng`] gives the same order on every machine.
 //!
 //! Chat templates are in crate `models`, downloads in crate `hub`.
 //!

@@ -1,8 +1,10 @@
-//! Four small streams written by this project, embedded so that everything runs without the public datasets.
+//! Four small streams written by this project, embedded so that everything runs without the public
+//! datasets.
 //!
-//! Each imitates the *form* of a task of the paper, not its text: word problems with calculator annotations
-//! (GSM8K), Python tasks with three asserts (MBPP), instructions with optional input (Alpaca) and news articles to be
-//! summarised in a sentence (XSum). `datasets/README.md` says how they were made.
+//! Each imitates the *form* of a task of the paper, not its text: word problems with calculator
+//! annotations (GSM8K), Python tasks with three asserts (MBPP), instructions with optional input
+//! (Alpaca) and news articles to be summarised in a sentence (XSum). `datasets/README.md` says how
+//! they were made.
 
 use std::path::PathBuf;
 

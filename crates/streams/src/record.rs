@@ -21,7 +21,8 @@ pub struct Prompt {
     pub prompt: String,
     /// The published answer; empty if the record has none.
     pub reference: String,
-    /// The questions before it in the same conversation, oldest first; empty but in benchmarks of several turns.
+    /// The questions before it in the same conversation, oldest first; empty except in benchmarks
+    /// of several turns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<String>,
 }
@@ -83,7 +84,7 @@ fn is_array(path: &Path) -> bool {
 /// Fields that identify a record, in the order they are looked for.
 const IDS: [&str; 3] = ["id", "question_id", "task_id"];
 
-/// One parsed line, with the place that its errors name.
+/// One parsed object, with the place that its errors name.
 pub(crate) struct Record<'a> {
     pub(crate) path: &'a Path,
     pub(crate) line: usize,
@@ -102,7 +103,7 @@ impl Record<'_> {
         known.next().unwrap_or(IDS[0])
     }
 
-    /// A list of texts, `None` where there is no such field.
+    /// A list of texts; `None` if there is no such field.
     pub(crate) fn texts(&self, field: &str) -> Result<Option<Vec<String>>, StreamError> {
         let Some(value) = self.field(field) else {
             return Ok(None);
@@ -119,7 +120,7 @@ impl Record<'_> {
         texts.ok_or_else(wrong).map(Some)
     }
 
-    /// The error of a field that says nothing.
+    /// The error of a field that is empty or blank.
     pub(crate) fn empty(&self, field: &str) -> StreamError {
         StreamError::EmptyField {
             path: self.path.to_owned(),
@@ -128,7 +129,7 @@ impl Record<'_> {
         }
     }
 
-    /// A text that is there and says something.
+    /// A text that must be there and not be blank.
     pub(crate) fn required(&self, field: &str) -> Result<String, StreamError> {
         let (path, line) = (self.path, self.line);
         let text = self
@@ -144,12 +145,12 @@ impl Record<'_> {
         }
     }
 
-    /// A text, `None` where there is no such field.
+    /// A text; `None` if there is no such field.
     pub(crate) fn optional(&self, field: &str) -> Result<Option<String>, StreamError> {
         match self.fields.get(field) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            // Exported tables count their rows.
+            // Exported tables have row numbers as ids.
             Some(Value::Number(number)) if IDS.contains(&field) && !number.is_f64() => {
                 Ok(Some(number.to_string()))
             }
@@ -162,7 +163,7 @@ impl Record<'_> {
     }
 }
 
-/// Parses every non-blank line with `build` and refuses repeated ids and empty files.
+/// Builds a value of every record of a file with `build`, and refuses repeated ids and empty files.
 pub(crate) fn records<T>(
     bytes: &[u8],
     path: &Path,

@@ -10,8 +10,8 @@ use super::{Prompt, StreamError, Text};
 
 /// A split file: named lists of ids, with the rule that chose them.
 ///
-/// Every value that is a list of strings is an id list (`train` and `test` in `paper_split.json`); other values are
-/// commentary.
+/// Every list is an id list and must hold strings (`train` and `test` in `paper_split.json`);
+/// values that are no lists are commentary.
 #[derive(Debug, Clone)]
 pub struct PaperSplit {
     path: PathBuf,
@@ -25,7 +25,8 @@ impl PaperSplit {
     /// Reads a split file.
     ///
     /// # Errors
-    /// Unreadable file, not a JSON object, or `train` and `test` share an id.
+    /// A file that cannot be read or is not a JSON object; a list with other values than strings;
+    /// an id in both `train` and `test`.
     pub fn load(path: &Path) -> Result<Self, StreamError> {
         let bytes = std::fs::read(path).map_err(|source| StreamError::Read {
             path: path.to_owned(),
@@ -86,10 +87,11 @@ impl PaperSplit {
             })
     }
 
-    /// The records of one list, in the list's order; `key` gives a record's id and `data` names their origin in errors.
+    /// The records of one list, in the list's order; `key` gives a record's id and `data` names
+    /// their origin in errors.
     ///
     /// # Errors
-    /// No such list, or an id that no record has.
+    /// No such list; an id that is listed twice, or that no record has.
     pub fn pick<T>(
         &self,
         list: &str,

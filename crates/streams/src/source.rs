@@ -35,8 +35,8 @@ impl Split {
 /// Endings that the file of a split may have, in the order of preference.
 const FORMS: [&str; 4] = ["jsonl", "jsonl.gz", "json", "json.gz"];
 
-/// Path of the file of a split: the file that is named after it, or the only file of a folder in which none is named
-/// after a split, as benchmarks are published.
+/// Path of the file of a split: the file that is named after it, or the only file of a folder in
+/// which none is named after a split, as benchmarks are published.
 fn data_file(folder: &Path, task: &str, split: Split) -> Result<PathBuf, StreamError> {
     let named = |split: Split| {
         let files = FORMS.map(|form| folder.join(format!("{}.{form}", split.name())));
@@ -113,9 +113,10 @@ pub trait TaskSource: std::fmt::Debug + Send + Sync {
 
 /// A source of tasks: a data directory with one folder per task, or the embedded mini streams.
 ///
-/// A folder holds `train.jsonl`, `test.jsonl` and, optionally, `paper_split.json`, whose lists then decide which
-/// records belong to a split and in which order. A folder with one file of another name is a benchmark as it was
-/// published: both splits are that file, unless `paper_split.json` divides it.
+/// A folder holds `train.jsonl`, `test.jsonl` and, optionally, `paper_split.json`, whose lists then
+/// decide which records belong to a split and in which order. A folder with one file of another
+/// name is a benchmark as it was published: both splits are that file, unless `paper_split.json`
+/// divides it. Files may also be JSON arrays (`.json`) or compressed by gzip (`.gz`).
 #[derive(Debug, Clone, Default)]
 pub struct DataSource {
     directory: Option<PathBuf>,
@@ -164,7 +165,8 @@ impl DataSource {
         self.directory.as_deref()
     }
 
-    /// True if a task can be read without preparing it: it is embedded, or its folder is there.
+    /// True if no [`TaskSource`] would have to prepare a task: it is embedded, its folder is there,
+    /// or there is no such source.
     pub fn is_here(&self, task: &str) -> bool {
         let folder = self.directory.as_ref().map(|folder| folder.join(task));
         folder.is_some_and(|folder| folder.is_dir())
@@ -198,8 +200,11 @@ impl DataSource {
         }
     }
 
-    /// Every record of the task's `train.jsonl`, including those that its split file leaves out.
+    /// Every record of the task's training file, including those that its split file leaves out.
     /// Pretraining uses them.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), except for faults of the split file.
     pub fn load_training_pool(&self, task: &str) -> Result<Vec<Prompt>, StreamError> {
         match self.locate(task)? {
             Place::Embedded(mini) => mini.prompts(Split::Train),
@@ -212,6 +217,9 @@ impl DataSource {
 
     /// Ids that no training may see, with the split that reserves each: the test lists of every
     /// split file in the data directory, and the embedded test streams.
+    ///
+    /// # Errors
+    /// A data directory or a split file that cannot be read; a split file without a test list.
     pub fn test_ids(&self) -> Result<HashMap<String, String>, StreamError> {
         let mut reserved = HashMap::new();
         for mini in MiniTask::ALL {
@@ -313,7 +321,8 @@ pub enum Order {
 /// of a file may all be of one kind, so a limited stream in file order would not represent its
 /// split.
 ///
-/// In a config: `{ task = "gsm8k", split = "train", limit = 1000, shuffle = true }`; only `task` is required.
+/// In a config: `{ task = "gsm8k", split = "train", limit = 1000, shuffle = true }`; only `task` is
+/// required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StreamSpec {
@@ -379,8 +388,9 @@ impl StreamSpec {
     /// `limit`.
     ///
     /// # Errors
-    /// As [`DataSource::load`]; a limit of 0; a stream that has fewer prompts than `skip` and
-    /// `limit` ask for.
+    /// As [`DataSource::load`]; a limit of 0; with a `skip` above 0, a stream that has fewer
+    /// prompts than `skip` and `limit` ask for. If `skip` is 0, a shorter stream gives all of its
+    /// prompts.
     pub fn load(&self, source: &DataSource, seed: u64) -> Result<Vec<Prompt>, StreamError> {
         let mut prompts = source.load(&self.task, self.split)?;
         if let Order::Seeded(seed) = self.order(seed) {

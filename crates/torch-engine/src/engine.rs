@@ -8,10 +8,10 @@ use crate::error::TorchError;
 use crate::frame::Call;
 use crate::torch::Torch;
 
-/// Largest number of tokens of a call to the worker, so that activations stay small and a time limit
-/// means the same for prompts of all lengths.
+/// Largest number of tokens of a call to the worker, so that activations stay small and a time
+/// limit means the same for prompts of all lengths.
 const PIECE: usize = 512;
-/// Largest number of rows of logits that stay on the device.
+/// Largest number of rows of logits that stay on the device, or that one call returns.
 const KEPT: usize = 64;
 
 /// A sequence of a [`Torch`] worker: a KV cache of its own beside the shared weights.
@@ -27,7 +27,8 @@ const KEPT: usize = 64;
 /// # Other properties
 /// - [`state`](LanguageModel::state) is empty: hidden states stay in the worker.
 /// - Truncating sends nothing: the next forward says how many tokens to keep.
-/// - The largest call to the worker has 512 tokens. Longer ones are split.
+/// - The largest call to the worker has 512 tokens, and 64 if it returns logits of all of them.
+///   Longer ones are split.
 pub struct TorchEngine {
     torch: Torch,
     id: u32,
@@ -38,7 +39,8 @@ pub struct TorchEngine {
 }
 
 impl Torch {
-    /// An empty sequence of at most `max_len` tokens, or as many as the model takes if that is less.
+    /// An empty sequence of at most `max_len` tokens, or as many as the model takes if that is
+    /// less.
     ///
     /// # Errors
     /// A worker that ended.

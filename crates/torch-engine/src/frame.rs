@@ -22,8 +22,8 @@ pub(crate) enum Call {
     Begin = 2,
     /// Ends a sequence. Its number.
     End = 3,
-    /// Truncates a sequence and appends tokens. Its number, the number of tokens kept, the number of
-    /// last rows of logits to keep on the device, 1 if these rows are the answer and 0 for none,
+    /// Truncates a sequence and appends tokens. Its number, the number of tokens kept, the number
+    /// of last rows of logits to keep on the device, 1 if these rows are the answer and 0 for none,
     /// then the tokens.
     Forward = 4,
     /// Best columns of all rows that are kept. The sequence's number; the answer is an i64 a row,

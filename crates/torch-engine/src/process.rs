@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use crate::error::TorchError;
 use crate::options::Interpreter;
 
-/// Reads the worker from standard input, first its length, and runs it. So the worker needs no file,
-/// and `ps` shows a short command.
+/// Reads the worker from standard input, first its length, and runs it. So the worker needs no
+/// file, and `ps` shows a short command.
 const BOOTSTRAP: &str = r#"
 import os, sys
 def read(count):
@@ -199,8 +199,8 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Ends the process: waits for `grace`, then kills it. Returns true if it had been killed at its
-    /// deadline, and its exit code or signal.
+    /// Ends the process: waits for `grace`, then kills it. Returns true if it had been killed at
+    /// its deadline, and its exit code or signal.
     fn end(&self, grace: Duration) -> (bool, String) {
         let mut state = lock(&self.state);
         state.end.get_or_insert(grace);

@@ -56,8 +56,8 @@ pub struct Facts {
     pub transformers: String,
 }
 
-/// A worker that holds a model. A clone shares it; the process ends with the last clone and the last
-/// [`TorchEngine`](crate::TorchEngine).
+/// A worker that holds a model. A clone shares it; the process ends with the last clone and the
+/// last [`TorchEngine`](crate::TorchEngine).
 #[derive(Clone)]
 pub struct Torch {
     inner: Arc<Inner>,

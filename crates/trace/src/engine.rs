@@ -48,12 +48,12 @@ impl Traces {
         Ok(traces)
     }
 
-    /// Path and metadata of every file. Where the files need not agree, the first one counts.
+    /// Path and metadata of every file, in the order in which they were opened.
     pub fn infos(&self) -> impl Iterator<Item = (&Path, &TraceInfo)> {
         self.files.iter().map(|file| (file.path(), file.info()))
     }
 
-    /// Tokens that end an answer.
+    /// Tokens that end an answer, the same for all files.
     pub fn stop(&self) -> &[u32] {
         self.files.first().map_or(&[], |file| &file.info().stop)
     }
@@ -119,7 +119,7 @@ impl Traces {
     }
 }
 
-/// A record that does not answer.
+/// The error of an engine that has no recorded answer.
 fn failed(error: TraceError) -> ModelError {
     LmError::engine("trace", error).into()
 }

@@ -53,11 +53,11 @@ pub enum TraceError {
     Tokenizer {
         /// The trace.
         path: PathBuf,
-        /// SHA-256 of the `tokenizer.json` it was recorded with.
+        /// First 12 digits of the SHA-256 of the `tokenizer.json` it was recorded with.
         expected: String,
         /// The `tokenizer.json` at hand.
         tokenizer: PathBuf,
-        /// Its SHA-256.
+        /// First 12 digits of its SHA-256.
         found: String,
     },
     /// More tokens are to be recorded per position than the vocabulary has.
@@ -103,7 +103,7 @@ pub enum TraceError {
         /// Error of the verification.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Prompts are shortened to another length than the recorded ones.
+    /// Prompts are shortened to a smaller length than the recorded ones.
     #[error(
         "{files}: prompts were recorded up to {recorded} tokens, decode.context leaves room for {room}"
     )]

@@ -2,7 +2,7 @@
 //! ([`COLUMNS`]); text is UTF-8, numbers are little-endian.
 //!
 //! Rows are stored in groups of [`GROUP`], and a group is read as a whole. Prompts may be asked for
-//! in any order; only the prompts and answers of a file are kept in memory.
+//! in any order; the prompts and answers of a file are kept in memory, and the group read last.
 
 use std::fs::File;
 use std::panic::{self, AssertUnwindSafe};

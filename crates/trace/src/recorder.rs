@@ -78,7 +78,8 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// Answers one prompt, token by token. The answer is cut if the context is full.
+/// Answers one prompt, token by token. The answer is cut if the context is full, and empty if the
+/// prompt is.
 ///
 /// # Errors
 /// Those of the engine, for example a prompt that is too long.

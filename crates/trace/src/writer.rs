@@ -33,11 +33,12 @@ pub struct TraceWriter {
 
 impl TraceWriter {
     /// Begins a trace, or continues one that was interrupted or is to hold more prompts. A
-    /// finished file stays as it is until [`finish`](Self::finish) replaces it.
+    /// finished file stays as it is until [`finish`](Self::finish) replaces it. Of a partial file
+    /// the rows before the first damaged one are kept.
     ///
     /// # Errors
-    /// A file or a partial file with other settings, or one that is damaged; impossible settings;
-    /// an I/O error.
+    /// A file or a partial file with other settings; a finished file that is damaged; a partial one
+    /// that is none; impossible settings; an I/O error.
     pub fn open(path: &Path, info: &TraceInfo) -> Result<Self, TraceError> {
         info.check(path)?;
         let part = with_suffix(path, ".part");
@@ -156,8 +157,8 @@ impl TraceWriter {
         self.tokens += record.path().len() as u64;
     }
 
-    /// Reads the rows of an earlier recording. Returns the number of bytes up to the end of the
-    /// last complete row.
+    /// Reads the rows of an earlier recording. Returns the number of bytes before the first row
+    /// that is incomplete or damaged.
     fn resume(&mut self) -> Result<u64, TraceError> {
         let read = |source| TraceError::io("read", &self.part)(source);
         let mut file = File::open(&self.part).map_err(read)?;

@@ -9,7 +9,7 @@ use crate::layout::Layout;
 pub(crate) struct BlockActivations {
     /// Residual stream on entry, `[t, d]`.
     pub(crate) x: Vec<f32>,
-    /// Inverse roots of the attention norm, `[t]`.
+    /// Inverse roots `1 / sqrt(mean x^2 + eps)` of the attention norm, `[t]`.
     pub(crate) attn_inverse: Vec<f32>,
     /// Normalised input of the attention, `[t, d]`.
     pub(crate) attn_in: Vec<f32>,
@@ -30,7 +30,7 @@ pub(crate) struct BlockActivations {
     pub(crate) mlp_inverse: Vec<f32>,
     /// Normalised input of the MLP, `[t, d]`.
     pub(crate) mlp_in: Vec<f32>,
-    /// Gate and up projections, `[t, 2 f]`.
+    /// Gate and up projections, `[t, 2 f]`; the backward pass replaces them by their gradients.
     pub(crate) gate_up: Vec<f32>,
     /// `silu(gate) * up`, `[t, f]`.
     pub(crate) active: Vec<f32>,
@@ -45,7 +45,7 @@ pub(crate) struct Activations {
     pub(crate) inverse: Vec<f32>,
     /// Residual stream after the final norm, `[t, d]`.
     pub(crate) hidden: Vec<f32>,
-    /// Gradient of `hidden`, then of the residual stream, `[t, d]`.
+    /// Gradient of `hidden`, `[t, d]`. `d_stream`: of the residual stream, `[t, d]`.
     pub(crate) d_hidden: Vec<f32>,
     pub(crate) d_stream: Vec<f32>,
     /// Gradient of a normalised input, `[t, d]`.

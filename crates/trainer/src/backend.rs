@@ -48,7 +48,7 @@ pub struct CrossEntropy {
 }
 
 impl CrossEntropy {
-    /// Mean over the tokens, in nats per token.
+    /// Mean over the tokens, in nats per token; NaN without tokens.
     pub fn mean(self) -> f64 {
         self.sum / self.tokens as f64
     }

@@ -6,8 +6,8 @@
 //! are trained on plain processors. An automatic-differentiation graph spends most of such a step
 //! outside matrix products: on fresh pages for every intermediate, transposed copies, element-wise
 //! passes. Here a worker reuses its buffers, sequences are ragged instead of padded, and only the
-//! logits that an [`Objective`](distill_loss::Objective) asks for are computed. Matrix products are those of [`lm::host`],
-//! row kernels run on [`cpu_engine::Vectors`].
+//! logits that an [`Objective`](distill_loss::Objective) asks for are computed. Matrix products are
+//! those of [`lm::host`], row kernels run on [`cpu_engine::Vectors`].
 
 mod activations;
 mod attention;

@@ -184,8 +184,8 @@ impl TailTrainer {
     /// [`step`](Self::step).
     ///
     /// # Shapes
-    /// - `states`: `[positions, hidden_size]` for each sequence, the residual stream that enters the
-    ///   first of the blocks, from the first position of the text on
+    /// - `states`: `[positions, hidden_size]` for each sequence, the residual stream that enters
+    ///   the first of the blocks, from the first position of the text on
     ///
     /// # Errors
     /// States that are not a whole number of rows, or more rows than the model's context; columns

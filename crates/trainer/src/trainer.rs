@@ -297,7 +297,8 @@ impl Trainer {
     /// [`step`](Self::step).
     ///
     /// # Errors
-    /// Token ids outside the vocabulary; sequences longer than the model's context.
+    /// Token ids, or columns of the objective, outside the vocabulary; sequences longer than the
+    /// model's context.
     pub fn accumulate(
         &mut self,
         sequences: &[&[u32]],

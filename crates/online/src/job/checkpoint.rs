@@ -126,7 +126,7 @@ impl Checkpoint {
     }
 }
 
-/// Folder of the arms' learnt state after so many prompts.
+/// Folder of the arms' learnt state after `done` prompts.
 pub(super) fn state(out: &Path, done: usize) -> PathBuf {
     out.join(FOLDER).join(done.to_string())
 }

@@ -44,8 +44,9 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Resumes from the checkpoint in a job's folder; `None` if there is none or it cannot be read.
-    /// One that cannot be read is removed, so that the job can start anew.
+    /// Resumes from the checkpoint in a job's folder; `None` if there is none or it cannot be used.
+    /// One that is damaged, or of another job or program, is removed, so that the job can start
+    /// anew.
     pub(super) fn resume(
         &mut self,
         out: &Path,
@@ -85,6 +86,7 @@ impl Job<'_> {
         Ok(arms)
     }
 
+    /// New arms. With `start`, those that the stream changes continue from the state in it.
     pub(super) fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
         let all = &self.config.arms;
         let padding = self.config.models.drafter.padding;
@@ -120,8 +122,8 @@ impl Job<'_> {
         all.iter().map(fresh).collect()
     }
 
-    /// Writes the arms' learnt state; an empty folder if no arm learns, so that a stage can start
-    /// from it as well.
+    /// Writes the state of the arms that the stream changes; an empty folder if there is none, so
+    /// that a stage can start from it as well.
     pub(super) fn save(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
         // An earlier attempt at the job may have left something.
         if root.exists() {

@@ -131,7 +131,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// The targets that a worker decodes, by name.
+    /// The targets that a PyTorch worker decodes, by name.
     pub(super) fn workers(&self) -> impl Iterator<Item = (String, TorchTarget)> {
         let targets = self.targets.iter();
         targets.filter_map(|(name, target)| Some((name.clone(), target.torch.clone()?)))

@@ -51,9 +51,10 @@ pub struct Progress {
     pub done: usize,
     /// Number of all prompts.
     pub of: usize,
-    /// Mean acceptance rate of the last arm's answers so far, if it drafted.
+    /// Mean acceptance rate over the prompts so far, at each prompt of the last arm that answered
+    /// it; `None` without proposals. An arm with `learnt_by` answers held-out prompts only.
     pub acceptance: Option<f64>,
-    /// Tokens per second of its last answer.
+    /// Tokens per second of the last arm that answered the last prompt.
     pub tokens_per_s: f64,
 }
 
@@ -127,7 +128,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts a prompt; `last` is the last arm's answer.
+    /// Counts a prompt; `last` is the answer of the last arm that answered it.
     fn note(&mut self, last: Option<&Answer>) -> Progress {
         self.done += 1;
         if let Some(rate) = last.and_then(Answer::acceptance) {

@@ -155,7 +155,7 @@ impl StateFolder {
             link(&before.join(of.file()), &to.folder.join(of.file()))?;
         }
         for (of, texts) in texts.iter().zip(&state.texts) {
-            // Nothing is written while an answer waits for the corpus.
+            // The corpus is locked only while it is copied: an answer may wait for it.
             let bytes = texts.locked().to_bytes(texts.vocabulary);
             let path = to.folder.join(of.file());
             fs::write(&path, bytes).map_err(OnlineError::io(&path))?;
@@ -233,7 +233,7 @@ impl SavedState {
         let chains = chains.and_then(|name| meta.known.chains.remove(name));
         let chains = chains.map(|chains| (names.target.clone(), chains));
         meta.known.chains = chains.into_iter().collect();
-        // They are this machine's.
+        // Measured costs hold on this machine only.
         meta.known.costs.clear();
         finish(&folder, &meta)?;
         Ok(write_atomically(&out.join(CURRENT), name.as_bytes())?)

@@ -55,8 +55,8 @@ pub struct ArmState {
     pub texts: Vec<Texts>,
     /// Latest texts to copy from, without an automaton, by fingerprint of the target's vocabulary.
     pub histories: BTreeMap<u64, History>,
-    /// Records of copies by target: a drafter that does not pay with one may pay with another,
-    /// whose steps take longer.
+    /// Records of copies and drafts by target: drafts that cost more than they save with one target
+    /// may pay with another, whose steps take longer.
     pub copies: BTreeMap<String, CopyRecord>,
     /// Statistics of draft lengths, one for each score in use, by name of the head.
     pub chains: BTreeMap<String, Vec<Chain>>,
@@ -143,7 +143,8 @@ pub struct AnswerSums {
     pub updates: u64,
     /// Training steps of its acceptance heads.
     pub head_steps: u64,
-    /// Mean acceptance rate and mean tokens per round of every [`STRIDE`] answers.
+    /// Mean acceptance rate and mean tokens per round of every [`STRIDE`] answers; answers without
+    /// proposals are left out.
     pub history: Vec<[f64; 2]>,
     /// Number and sums of the answers after the last point.
     open: (usize, f64, f64),
@@ -197,7 +198,7 @@ pub struct Wanted<'a> {
     pub caches: CacheConfig,
     /// Maximum bytes of the texts of a vocabulary.
     pub text_bytes: usize,
-    /// True for a user whose texts are read, or for shared ones.
+    /// Selection of the texts that are read, by user; `None` stands for the shared ones.
     pub texts: fn(Option<&str>) -> bool,
 }
 

@@ -120,8 +120,8 @@ impl SavedState {
         }
     }
 
-    /// The names for which the drafter learnt: of targets, of their tasks or users; empty for all
-    /// of them.
+    /// The names for which the drafter learnt: of targets, of their tasks or users. An empty name
+    /// stands for all of them.
     ///
     /// # Errors
     /// A folder that cannot be read.

@@ -14,7 +14,8 @@ use crate::random::random_number;
 use crate::remote::RemoteTarget;
 use crate::request::{Event, Job};
 
-/// Number of prompt tokens that are read in a step, beside which other sequences go on.
+/// Number of prompt tokens that are read in a step, so that running answers continue while a long
+/// prompt is read.
 const CHUNK: usize = 128;
 
 impl Decoder {
@@ -154,7 +155,8 @@ impl Decoder {
         self.learner.as_ref().map(LearnerQueue::terms)
     }
 
-    /// The slot whose caches hold most of a prompt; another one if none holds half of it.
+    /// The idle slot of a target whose caches hold most of a prompt. If none holds half of it: a
+    /// new slot or, if there may be no more, the one that was unused for longest.
     pub(super) fn take_slot(&mut self, target: usize, prompt: &[TargetId]) -> Result<Slot> {
         let fitting = self
             .idle

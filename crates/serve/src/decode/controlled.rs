@@ -59,7 +59,8 @@ impl Controlled {
         }
     }
 
-    /// The answer at its end, and true if it was never decoded beside others.
+    /// The answer at its end, and true if it was never decoded beside others; `None` if it is not
+    /// under control, or at a second call.
     pub(super) fn end(&mut self) -> Option<(Answer, bool)> {
         Some((self.answer.take()?, !self.shared))
     }

@@ -50,8 +50,8 @@ impl TargetCosts {
         }
     }
 
-    /// Costs for one of `concurrency` sequences: those measured in steps if there are any, else those of
-    /// rounds alone, else the defaults.
+    /// Costs for one of `concurrency` sequences: of several those measured in steps, if there are
+    /// any; otherwise those of rounds alone, with the costs of steps or the defaults as prior.
     pub(super) fn of(&self, concurrency: usize) -> ConcurrentCosts {
         let costs = match self.shared.costs(concurrency) {
             Some(shared) if concurrency > 1 => shared,

@@ -97,7 +97,7 @@ impl DraftLengths {
         }
     }
 
-    /// True if drafts of this adapter end by its head.
+    /// True if the head of this adapter decides where its drafts end.
     pub(super) fn by_head(&self, adapter: &str) -> bool {
         let plan = self.known.get(adapter).map(|known| &known.plan);
         plan.is_some_and(|plan| plan.chain().score() == Score::Head)
@@ -124,8 +124,8 @@ impl DraftLengths {
         }
     }
 
-    /// The policy of an answer that is one of `concurrency` sequences. `records` is true if examples for
-    /// the head are kept.
+    /// The policy of an answer that is one of `costs.concurrency` sequences. `records` is true if
+    /// examples for the head are kept.
     pub(super) fn policy(
         &mut self,
         adapter: &str,
@@ -185,7 +185,7 @@ impl AdapterLengths {
     }
 }
 
-/// A draft length policy that follows a plan and records what a round shows.
+/// A draft length policy that follows a plan, and records scores and examples of every round.
 pub(super) struct AdaptiveLength {
     /// The score that the plan is computed from.
     by: Score,

@@ -1,13 +1,13 @@
 //! The decode thread: it owns engines and sequences, and decodes one round of all of them per step.
 //!
 //! ```text
-//! admit -> draft (each sequence) -> one target forward (all) -> verify (each) -> commit (each) -> send
-//!                                \-> request to a remote target ... reply -> commit -> send
+//! admit -> draft (each) -> one target forward (all) -> verify (each) -> commit (each) -> send
+//!                       \-> request to a remote target ... reply -> commit -> send
 //! ```
 //!
 //! All drafts of a step are verified, or sent to a remote target, before any of them is committed:
 //! sequences of a pair share an n-gram cache, and a draft has to be verified with the cache that it
-//! was drafted with. A sequence that waits for a reply sits out steps; the others go on.
+//! was drafted with. A sequence that waits for a reply sits out steps; the others continue.
 
 mod admission;
 pub(crate) mod command;
@@ -101,7 +101,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a first slot, so that unusable models are reported at the start.
+    /// Creates a first slot of every target, so that unusable models are reported at the start, and
+    /// measures a plain step of those that are local.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
@@ -277,7 +278,8 @@ impl Decoder {
     }
 }
 
-/// The n-grams that the sequences of a pair share; `None` if the sequence has its own.
+/// The n-grams that the sequences of a pair share. A sequence with a cache of its own uses that one
+/// instead.
 fn shared<'a>(known: &'a ArmState, models: &Models, sequence: &Sequence) -> Option<&'a NgramCache> {
     let target = &models.targets[sequence.slot.target];
     known.caches.get(&target.vocabulary())

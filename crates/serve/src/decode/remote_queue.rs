@@ -1,5 +1,5 @@
-//! The threads that send rounds to remote targets and wait for the replies, so that the decode thread
-//! never waits for the network.
+//! The threads that send rounds to remote targets and wait for the replies, so that the decode
+//! thread never waits for the network.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,7 +59,7 @@ impl RemoteQueue {
         let _ = self.sender.send(batch);
     }
 
-    /// A name for a round, given to no other.
+    /// A number for a round, given to no other.
     pub(super) fn ticket(&mut self) -> u64 {
         self.next += 1;
         self.next

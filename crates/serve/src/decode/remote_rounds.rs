@@ -12,8 +12,9 @@ use crate::remote::wire::{Refusal, Round, RoundVerdict};
 use crate::stats::Step;
 
 impl Sequence {
-    /// The message for a remote target in this round; `None` if there is nothing to verify. At most
-    /// `top` tokens of its distribution come back for each token.
+    /// The message for a remote target in this round; `None` if there is nothing to verify. If the
+    /// answer is learnt from, at most `top` tokens of the target's distribution come back for each
+    /// emitted token.
     pub(crate) fn remote_round(
         &mut self,
         shared: Option<&NgramCache>,

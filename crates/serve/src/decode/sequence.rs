@@ -117,9 +117,9 @@ impl TeacherSink for Sink<'_> {
     }
 }
 
-/// Session settings of a request. Block verification never accepts fewer tokens than tokenwise
-/// verification, from the same distribution; without drafts every token is drawn as in plain
-/// decoding.
+/// Session settings of a request. Block verification accepts at least as many tokens on average as
+/// tokenwise verification, and emits the same distribution; without drafts every token is drawn as
+/// in plain decoding.
 fn settings(
     request: &Request,
     target: &Target,
@@ -413,7 +413,7 @@ impl Sequence {
         Some(example)
     }
 
-    /// The text of the answer, where it was looked up.
+    /// The text of prompt and answer, to be added to the corpora; `None` if nothing is looked up.
     pub(super) fn take_source(&mut self) -> Option<CopySource> {
         self.slot.session.take_history()
     }

@@ -141,7 +141,7 @@ pub(super) async fn whole(
     Ok(axum::Json(envelope.wrap(false, choices, Some(usage))).into_response())
 }
 
-/// Number of different prompts of a request.
+/// Number of prompts of a request; equal prompts in a row count once.
 fn prompts(request: &Parsed) -> usize {
     let mut count = 0;
     let mut last = None;
@@ -172,7 +172,7 @@ fn token_text(id: TargetId, target: &Target) -> String {
 }
 
 /// Log-probabilities in the format of the API; null if the request wants none. `offset` is the
-/// number of characters in front of the tokens.
+/// number of characters in front of the tokens; for completions theirs are added to it.
 fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) -> Value {
     let known: Vec<(&Token, &LogProbs)> = tokens
         .iter()
@@ -226,14 +226,15 @@ struct Chunks {
     usage: bool,
     prompts: usize,
     events: Events,
-    /// Number of characters of each answer so far; `None` if nothing was sent yet.
+    /// Number of characters of each answer so far, counted for the log-probabilities of completions
+    /// and else 0; `None` if nothing was sent yet.
     offsets: Vec<Option<usize>>,
     ends: Vec<Option<Done>>,
     phase: Phase,
 }
 
-/// The answers to a request in pieces. An error after the first piece is an event of its own, with
-/// the same object as in a plain answer.
+/// The answers to a request in pieces. An error is the last event, with the same object as in a
+/// plain answer.
 pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response {
     let chunks = Chunks {
         envelope: Envelope::new(&request),

@@ -78,7 +78,7 @@ impl<'a> Fields<'a> {
         self.error(field, format!("{field} must be {wanted}, not {shown}"))
     }
 
-    /// The value of a field; `None` where it is absent or null.
+    /// The value of a field; `None` if it is absent or null.
     pub(super) fn value(&self, field: &'static str) -> Option<&'a Value> {
         self.read.borrow_mut().insert(field);
         self.object.get(field).filter(|value| !value.is_null())

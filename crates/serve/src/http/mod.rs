@@ -231,8 +231,9 @@ fn router(app: Arc<App>) -> Router {
     api.with_state(app)
 }
 
-/// Counts answers by status, and refuses host names that are not this machine's: a page of another
-/// site must not reach a server on loopback through a name of its own.
+/// Counts answers by status and answers preflight requests of allowed origins. Without a key it
+/// refuses host names that are not this machine's: a page of another site must not reach a server
+/// on loopback through a name of its own.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let origin = origins::allowed(&app.origins, request.headers());
     let mut response = match host(request.headers(), request.uri()) {

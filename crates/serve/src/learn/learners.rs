@@ -54,6 +54,8 @@ impl Learners {
         }
     }
 
+    /// Key of the learner of an adapter: its name if weights are trained; empty for the one learner
+    /// of all adapters.
     pub(super) fn key(&self, name: &str) -> String {
         match self.options.rank {
             0 => name.to_owned(),

@@ -30,7 +30,7 @@ pub use recorded::{KnownRow, RecordedAnswer, RecordedLearner};
 
 /// Maximum number of examples that wait for the learner; more are dropped.
 const WAITING: usize = 64;
-/// Time that the decode thread has to hand out its n-grams.
+/// Time that the decode thread has to hand out what it knows.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Root seed of learning: of initial adapters, and of replay.
 const SEED: u64 = 0;
@@ -77,7 +77,8 @@ impl LearnerHandle {
 }
 
 impl LearnerThread {
-    /// Starts from `saved`, and sends its weights to the decode thread at once.
+    /// Starts from the state in `options.state`, if there is one, and sends its weights and heads
+    /// to the decode thread at once.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,

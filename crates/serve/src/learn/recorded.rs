@@ -24,7 +24,8 @@ use crate::stats::Stats;
 /// Least mass of the tokens of a distribution that were not recorded: keeps its logarithm finite.
 const LEAST: f64 = 1e-30;
 
-/// The known part of a target's distribution at one position: some tokens and the mass of all others.
+/// The known part of a target's distribution at one position: some tokens and the mass of all
+/// others.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct KnownRow {
     /// Tokens with their log-probabilities at temperature 1, nats; no token twice.
@@ -34,7 +35,7 @@ pub struct KnownRow {
 }
 
 impl KnownRow {
-    /// All mass on one token: what text alone says.
+    /// All mass on one token, for a position of which only the text is known.
     pub fn certain(token: TargetId) -> Self {
         Self {
             tokens: vec![(token, 0.0)],
@@ -42,8 +43,9 @@ impl KnownRow {
         }
     }
 
-    /// Writes log-probabilities over `row`, `[V]`. The mass of the rest is spread evenly over the tokens
-    /// that are not named: of all distributions with these values, that is the one of largest entropy.
+    /// Writes log-probabilities over `row`, `[V]`. The mass of the rest is spread evenly over the
+    /// tokens that are not named: of all distributions with these values, that is the one of
+    /// largest entropy. Named tokens from `V` on are left out.
     pub fn write(&self, row: &mut [f32]) {
         let others = row.len().saturating_sub(self.tokens.len()).max(1) as f64;
         row.fill((self.rest.max(LEAST) / others).ln() as f32);
@@ -60,19 +62,19 @@ impl KnownRow {
 pub struct RecordedAnswer {
     /// The prompt as both models read it.
     pub prompt: Encoded,
-    /// The answer, with the token that ended it where one did; at least one token.
+    /// The answer, with the token that ended it if there is one; at least one token.
     pub tokens: Vec<TargetId>,
-    /// A row a token of the answer; empty where nothing is known but the text.
+    /// One row for each token of the answer; empty if nothing is known but the text.
     pub rows: Vec<KnownRow>,
-    /// True of an answer that was drawn; else each token is the target's most probable one.
+    /// True if the answer was drawn; false if each token is the target's most probable one.
     pub sampled: bool,
 }
 
-/// A target that says what was recorded, whatever it reads.
+/// A target that gives the recorded answer, whatever it reads.
 ///
-/// Its logits name the next token of the answer and nothing else, so that a greedy session goes along
-/// the recorded text and accepts a draft exactly where it is that text. That holds for a drawn answer
-/// too: the text is fixed, only how it came about is another matter.
+/// Its logits are 1 for the next token of the answer and 0 for all others, so that a greedy session
+/// emits the recorded text and accepts a draft exactly as far as it is that text. An answer that
+/// was drawn is replayed in the same way.
 struct Replay {
     vocab: usize,
     prompt: usize,
@@ -151,11 +153,11 @@ pub struct RecordedLearner {
 }
 
 impl RecordedLearner {
-    /// Opens `options.state` and goes on with what it holds. The first target is the one that is learnt
-    /// from; of its folder the tokenizer and the template are needed, no weights.
+    /// Opens `options.state` and continues with its content. The drafter learns from the first
+    /// target, of which only tokenizer, template and configuration are read, no weights.
     ///
     /// # Errors
-    /// No `state` or nothing to learn in `options`, models that cannot be read, a state of another drafter
+    /// `options` without `state` or `learn`; models that cannot be read; a state of another drafter
     /// or in use.
     pub fn open(options: Options) -> Result<Self> {
         let learn = options.learn.ok_or(ServeError::NoLearning)?;
@@ -208,9 +210,9 @@ impl RecordedLearner {
         &self.models
     }
 
-    /// Goes through an answer as it would have been drafted, and learns from it: its n-grams at once, its
-    /// tokens when as many answers wait as an update learns from. Returns what drafting came to, and the
-    /// loss of the update if there was one.
+    /// Drafts along an answer, as if the target had given it now, and learns from it: its n-grams
+    /// at once, its tokens once as many answers wait as an update learns from. Returns the totals
+    /// of the rounds, and the loss of the update if there was one.
     ///
     /// # Errors
     /// A failing drafter; losses or gradients that are not finite.
@@ -239,7 +241,7 @@ impl RecordedLearner {
         Ok((totals, loss))
     }
 
-    /// Learns from the waiting examples; the loss of the last update.
+    /// Learns from the waiting examples. Returns the loss of the last update.
     fn update(&mut self) -> Result<Option<f64>> {
         let waiting = std::mem::take(&mut self.waiting);
         let learner = self.learner()?;
@@ -258,7 +260,8 @@ impl RecordedLearner {
         Ok(loss)
     }
 
-    /// Goes through an answer as it would have been drafted, and learns nothing.
+    /// Drafts along an answer, as if the target had given it now, and learns nothing. Returns the
+    /// totals of the rounds.
     ///
     /// # Errors
     /// A failing drafter.
@@ -270,7 +273,7 @@ impl RecordedLearner {
         replay(&mut self.session, answer, &mut self.cache, how, &mut NoSink)
     }
 
-    /// Learns from the answers that still wait for others; the loss of this update.
+    /// Learns from the answers that wait for an update. Returns its loss; `None` if none wait.
     ///
     /// # Errors
     /// As [`learn`](Self::learn).
@@ -281,10 +284,10 @@ impl RecordedLearner {
         }
     }
 
-    /// Writes the state; its size in bytes.
+    /// Writes the state. Returns its size in bytes.
     ///
     /// # Errors
-    /// A folder that cannot be written, a state above its limit.
+    /// A folder that cannot be written; a state of more than `options.state_bytes`.
     pub fn save(&mut self) -> Result<u64> {
         let vocabulary = self.models.targets[0].pair.target.fingerprint();
         self.known.caches.insert(vocabulary, self.cache.clone());
@@ -333,7 +336,7 @@ impl RecordedLearner {
 /// Settings of drafting along a recorded answer.
 #[derive(Clone, Copy)]
 struct Drafting {
-    /// Draft tokens a round.
+    /// Draft length k.
     k: usize,
     /// True if the answer's n-grams enter the cache.
     learns: bool,

@@ -78,7 +78,7 @@ struct Counters {
     loss: f64,
     /// Bytes of the examples that each learner replays.
     replayed: BTreeMap<String, usize>,
-    /// True for targets whose drafts end by an acceptance head.
+    /// True for targets whose acceptance head decides where drafts end.
     by_head: BTreeMap<String, bool>,
     /// Mean absolute difference between predicted and true acceptance of new tokens, by target.
     calibration: BTreeMap<String, f64>,
@@ -148,8 +148,8 @@ impl Stats {
         Some(controller.open())
     }
 
-    /// Ends an answer under control with so many rejected proposals. Returns true if it is to be
-    /// learnt from.
+    /// Ends an answer under control; `rejected` is the number of its rejected proposals. Returns
+    /// true if it is to be learnt from.
     pub(crate) fn close(&self, answer: Answer, rejected: usize) -> bool {
         let mut counters = self.counters();
         let controller = counters.controller();
@@ -256,7 +256,7 @@ impl Stats {
         counters.update_seconds += seconds;
     }
 
-    /// Records if drafts for a target end by an acceptance head.
+    /// Records whether an acceptance head decides where drafts for a target end.
     pub(crate) fn head(&self, target: &str, by_head: bool) {
         let mut counters = self.counters();
         counters.by_head.insert(target.to_owned(), by_head);
@@ -320,7 +320,8 @@ impl Stats {
         (drafted > 0.0).then(|| plain / drafted)
     }
 
-    /// A line per target, for people.
+    /// Lines for people: one for each target, and one more for each that a controller decides
+    /// about.
     pub fn summary(&self) -> Vec<String> {
         let counters = self.counters();
         let line = |(name, sums): (&String, &AnswerSums)| {

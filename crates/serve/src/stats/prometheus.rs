@@ -13,7 +13,7 @@ use super::Stats;
 pub struct About {
     /// Version of the program.
     pub version: String,
-    /// Commit it was built from, with a `+` where the sources differed from it.
+    /// Commit it was built from, with a `+` if the sources differed from it.
     pub commit: String,
     /// Processor, memory and operating system, in a line without personal names.
     pub machine: String,

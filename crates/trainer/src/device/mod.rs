@@ -1,7 +1,7 @@
 //! Training on graphics devices through the Burn framework, by automatic differentiation.
 //!
-//! Weights, gradients, moments and the running mean of the weights stay on the device. A step copies
-//! two numbers to the host: the loss and the norm of the gradient.
+//! Weights, gradients, moments and the running mean of the weights stay on the device. A step
+//! copies two numbers to the host: the loss and the norm of the gradient.
 
 mod model;
 mod optim;
@@ -111,8 +111,8 @@ impl OnDevice {
         Ok(Step { loss, grad_norm })
     }
 
-    /// Mean next-token cross entropy of sequences of one length, in nats per token, and its gradient
-    /// under the names of the weights.
+    /// Mean next-token cross entropy of sequences of one length, in nats per token, and its
+    /// gradient under the names of the weights.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -150,8 +150,8 @@ impl OnDevice {
             .transpose()
     }
 
-    /// The optimiser's state, in the order of the processor's [`Trainer`](crate::Trainer), which can
-    /// continue with it.
+    /// The optimiser's state, in the order of the processor's [`Trainer`](crate::Trainer), which
+    /// can continue with it.
     ///
     /// # Errors
     /// Errors of the device.
@@ -199,7 +199,7 @@ fn cross_entropy(
         .neg())
 }
 
-/// Number of predicted tokens of each sequence. A device does not check what it is given.
+/// Number of predicted tokens of each sequence, after checks that the device does not make.
 fn positions(sequences: &[Vec<u32>], config: &LmConfig) -> Result<usize, LmError> {
     let len = sequences.first().map_or(0, Vec::len);
     if len < 2 || sequences.iter().any(|s| s.len() != len) {

@@ -56,8 +56,8 @@ impl Transformer {
     /// the device is an autodiff device.
     ///
     /// # Errors
-    /// Missing, misshapen or leftover tensors; [`LmError::NotTrainable`] for all but plain Llama and
-    /// Qwen2 decoders.
+    /// Missing, misshapen or leftover tensors; [`LmError::NotTrainable`] for all but plain Llama
+    /// and Qwen2 decoders.
     pub(super) fn from_checkpoint(
         checkpoint: &Checkpoint,
         device: &Device,

@@ -83,7 +83,8 @@ impl DeviceAdamW {
         Ok(AdamW::resume(self.config, self.steps, vec![moments]))
     }
 
-    /// One update with learning rate `lr` and gradients whose norm is `norm`. Returns the new weights.
+    /// One update with learning rate `lr` and gradients whose norm is `norm`. Returns the new
+    /// weights.
     ///
     /// # Errors
     /// [`LmError::Device`] for a norm that is not finite. Nothing is changed then.
