@@ -315,7 +315,10 @@ mod tests {
             measured.observe(&round(drafted));
         }
         let text = serde_json::to_string(&measured).unwrap();
-        assert_eq!(serde_json::from_str::<MeasuredCosts>(&text).unwrap(), measured);
+        assert_eq!(
+            serde_json::from_str::<MeasuredCosts>(&text).unwrap(),
+            measured
+        );
         let negative = r#"{"draft": [], "verify": [[1.0, -0.5]], "rest": [0.0, 0.0]}"#;
         let error = serde_json::from_str::<MeasuredCosts>(negative).unwrap_err();
         assert!(error.to_string().contains("the sum -0.5"), "{error}");
