@@ -9,8 +9,8 @@ use std::sync::Arc;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use lm::{
-    DeviceLogits, KvType, LanguageModel, LmConfig, LmError, ModelError, RandomWeights,
-    TensorSource, WeightType, check_call,
+    DeviceLogits, KvType, LanguageModel, LmConfig, LmError, ModelError, TensorSource, WeightType,
+    check_call,
 };
 
 use crate::cache::{Cache, PARAMS, PASS, SCORED, Scratch};
@@ -170,18 +170,6 @@ impl GpuEngine {
     /// As [`GpuWeights::new`] and [`GpuEngine::with_weights`].
     pub fn new(source: &dyn TensorSource, options: GpuOptions) -> Result<Self, LmError> {
         Self::with_weights(GpuWeights::new(source, &options)?, options)
-    }
-
-    /// An engine with random weights. It serves to time a shape.
-    ///
-    /// # Errors
-    /// As [`GpuEngine::new`].
-    pub fn with_random_weights(
-        config: &LmConfig,
-        options: GpuOptions,
-        seed: u64,
-    ) -> Result<Self, LmError> {
-        Self::new(&RandomWeights::new(config, seed), options)
     }
 
     /// An engine that shares these weights with their other owners.

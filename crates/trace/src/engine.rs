@@ -222,11 +222,6 @@ impl TraceEngine {
         self
     }
 
-    /// The traces.
-    pub fn traces(&self) -> &Traces {
-        &self.traces
-    }
-
     /// Finds the recorded row that follows the first `len` tokens and makes its record current.
     /// `None` if the context begins with a recorded prompt but leaves its path.
     fn locate(&mut self, len: usize) -> Result<Option<Recorded>, TraceError> {

@@ -223,30 +223,6 @@ fn a_backend_moves_to_the_processor() {
 }
 
 #[test]
-fn the_running_mean_follows_the_weights() {
-    const EMA: f64 = 0.75;
-    let checkpoint = lively(&config("llama", true, 4));
-    let Some(device) = on_device(&checkpoint, &AdamW::new(SETTINGS)) else {
-        return;
-    };
-    assert!(device.mean().unwrap().is_none());
-    let mut device = device.with_mean(EMA);
-    let mut expected = checkpoint;
-    for step in 0..4 {
-        device.step(&batch(step), LR).unwrap();
-        let weights = device.checkpoint().unwrap();
-        for (name, mean) in &mut expected.tensors {
-            for (mean, weight) in mean.data.iter_mut().zip(&weights.tensors[name].data) {
-                *mean += (1.0 - EMA) as f32 * (weight - *mean);
-            }
-        }
-    }
-    let mean = device.mean().unwrap().unwrap();
-    assert!(deviation(&mean, &expected) < 1e-6);
-    assert!(deviation(&device.checkpoint().unwrap(), &expected) > CLOSE);
-}
-
-#[test]
 fn a_gradient_that_is_not_finite_changes_nothing() {
     let mut checkpoint = lively(&config("llama", true, 4));
     for weight in &mut checkpoint.tensors.get_mut(lm::FINAL_NORM).unwrap().data {

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::{LoraConfig, Projection, ProjectionShape, Projections};
+use crate::checkpoint::check_tensors;
 use crate::write::write_atomically;
 use crate::{
     Checkpoint, HostTensor, LmConfig, LmError, StoredType, first_of_last, in_layer,
@@ -177,40 +178,12 @@ impl Adapter {
     /// Those of [`LoraConfig::check`]; missing, misshapen or leftover tensors.
     pub fn check(&self, config: &LmConfig, origin: &Path) -> Result<(), LmError> {
         self.config.check(config)?;
-        let matrices = adapted(config, &self.config);
         let rank = self.config.rank;
-        for matrix in &matrices {
-            let shapes = [
-                (&matrix.a, [rank, matrix.input]),
-                (&matrix.b, [matrix.out, rank]),
-            ];
-            for (name, shape) in shapes {
-                let tensor = self.tensors.get(name);
-                let tensor = tensor.ok_or_else(|| LmError::MissingTensor {
-                    path: origin.to_owned(),
-                    tensor: name.clone(),
-                })?;
-                if tensor.shape != shape || tensor.data.len() != shape[0] * shape[1] {
-                    return Err(LmError::Shape {
-                        path: origin.to_owned(),
-                        tensor: name.clone(),
-                        found: tensor.shape.clone(),
-                        expected: shape.to_vec(),
-                    });
-                }
-            }
-        }
-        let expected = 2 * matrices.len();
-        if self.tensors.len() > expected {
-            let known = |name: &String| matrices.iter().any(|m| m.a == *name || m.b == *name);
-            let first = self.tensors.keys().find(|name| !known(name));
-            return Err(LmError::LeftoverTensors {
-                path: origin.to_owned(),
-                count: self.tensors.len() - expected,
-                first: first.cloned().unwrap_or_default(),
-            });
-        }
-        Ok(())
+        let expected: Vec<_> = adapted(config, &self.config)
+            .into_iter()
+            .flat_map(|m| [(m.a, vec![rank, m.input]), (m.b, vec![m.out, rank])])
+            .collect();
+        check_tensors(&self.tensors, &expected, origin)
     }
 
     /// Number of parameters.

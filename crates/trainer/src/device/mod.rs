@@ -17,7 +17,7 @@ use lm::{AdamW, Checkpoint, LmConfig, LmError, ModelError};
 
 use crate::{CrossEntropy, Step};
 use model::{Transformer, host};
-use optim::{DeviceAdamW, RunningMean, tensors_of};
+use optim::DeviceAdamW;
 
 /// Interface to graphics devices. By default, wgpu would use OpenGL if there is no Vulkan, and
 /// nothing would show why everything is slow.
@@ -35,7 +35,6 @@ pub struct OnDevice {
     /// The weights, which require gradients.
     model: Transformer,
     optimizer: DeviceAdamW,
-    mean: Option<RunningMean>,
     device: Device,
 }
 
@@ -76,16 +75,8 @@ impl OnDevice {
         Ok(Self {
             optimizer: DeviceAdamW::new(optimizer, &model, &device.clone().inner())?,
             model,
-            mean: None,
             device,
         })
-    }
-
-    /// Keeps a running mean of the weights from now on: every step moves each of its values by
-    /// `1 - ema` of the way to the new weight.
-    pub fn with_mean(self, ema: f64) -> Self {
-        let mean = Some(RunningMean::new(&self.model, ema));
-        Self { mean, ..self }
     }
 
     /// Takes one AdamW step with learning rate `lr` on the mean loss of sequences of one length.
@@ -104,9 +95,6 @@ impl OnDevice {
         let weights = self
             .optimizer
             .step(optim::values(&self.model), gradients, lr, grad_norm)?;
-        if let Some(mean) = &mut self.mean {
-            mean.follow(&weights);
-        }
         self.model = optim::with_values(self.model.clone(), weights, true);
         Ok(Step { loss, grad_norm })
     }
@@ -138,16 +126,6 @@ impl OnDevice {
     /// Errors of the device.
     pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
         self.model.to_checkpoint()
-    }
-
-    /// The running mean of the weights, if [one is kept](Self::with_mean).
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub fn mean(&self) -> Result<Option<Checkpoint>, LmError> {
-        let mean = self.mean.as_ref();
-        mean.map(|mean| tensors_of(&self.model, mean.values()))
-            .transpose()
     }
 
     /// The optimiser's state, in the order of the processor's [`Trainer`](crate::Trainer), which

@@ -122,37 +122,6 @@ fn update(
     (weights.mul_scalar(step.decay) - change, [first, second])
 }
 
-/// A running mean of the weights.
-pub(super) struct RunningMean {
-    values: Vec<Values>,
-    /// Share of the way to the weights that the mean goes in a step.
-    share: f32,
-}
-
-impl RunningMean {
-    /// The mean of the present weights alone.
-    pub(super) fn new(model: &Transformer, ema: f64) -> Self {
-        Self {
-            values: values(model),
-            share: (1.0 - ema) as f32,
-        }
-    }
-
-    /// Moves towards `weights`.
-    pub(super) fn follow(&mut self, weights: &[Values]) {
-        let old = std::mem::take(&mut self.values).into_iter().zip(weights);
-        let moved = old.map(|(mean, weight)| {
-            let way = (weight.clone() - mean.clone()).mul_scalar(self.share);
-            mean + way
-        });
-        self.values = moved.collect();
-    }
-
-    pub(super) fn values(&self) -> Vec<Values> {
-        self.values.clone()
-    }
-}
-
 /// Norm of all gradients together, `[1]`.
 pub(super) fn norm(gradients: &[Values]) -> Tensor<1> {
     let squares = gradients.iter().map(|g| g.clone().square().sum());
@@ -194,7 +163,7 @@ pub(super) fn gradients(model: &Transformer, all: &mut Gradients) -> Vec<Values>
 ///
 /// # Errors
 /// As for [`Transformer::to_checkpoint`].
-pub(super) fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
+fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
     with_values(model.valid(), values, false).to_checkpoint()
 }
 
