@@ -41,17 +41,17 @@ impl TryFrom<Sums> for MeasuredCosts {
             draft,
             verify,
             rest,
-        } = written;
-        let all = draft.iter().chain(&verify).chain([&rest]).flatten();
-        let mut wrong = all.filter(|sum| !(sum.is_finite() && **sum >= 0.0));
-        match wrong.next() {
-            Some(sum) => Err(format!("measured costs with the sum {sum}")),
-            None => Ok(Self {
-                draft,
-                verify,
-                rest,
-            }),
+        } = &written;
+        let mut all = draft.iter().chain(verify).chain([rest]).flatten();
+        let wrong = all.find(|sum| !(sum.is_finite() && **sum >= 0.0)).copied();
+        if let Some(sum) = wrong {
+            return Err(format!("measured costs with the sum {sum}"));
         }
+        Ok(Self {
+            draft: written.draft,
+            verify: written.verify,
+            rest: written.rest,
+        })
     }
 }
 

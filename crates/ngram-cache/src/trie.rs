@@ -214,8 +214,12 @@ impl Trie {
             .map(|at| edges[at].label);
         let mut path: Vec<u32> = label.into_iter().filter(|&l| l != END).collect();
         while node != ROOT {
-            path.push(self.nodes[node as usize].label);
-            node = self.nodes[node as usize].parent;
+            // A freed entry names no node.
+            let Some(inner) = self.nodes.get(node as usize) else {
+                break;
+            };
+            path.push(inner.label);
+            node = inner.parent;
         }
         path.reverse();
         path

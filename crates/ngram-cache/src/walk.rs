@@ -19,8 +19,10 @@ pub struct NodeId(pub(crate) Link);
 
 /// Identifier of a stored n-gram.
 ///
-/// It is valid until that n-gram is evicted, whatever is inserted meanwhile; afterwards it names
-/// another n-gram or none.
+/// It stays valid after an insertion that raises [`NgramCache::generation`] by one and evicts
+/// nothing. After other changes of the generation it may name another n-gram or none: a cache with
+/// a limit in bytes moves its n-grams when it gives back memory, and then the generation rises once
+/// more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EntryId(u32);
 
@@ -35,7 +37,8 @@ impl NgramCache {
         self.find(draft).map(EntryId)
     }
 
-    /// The draft tokens of an n-gram; `None` if it is not stored any more.
+    /// The draft tokens of an n-gram, from a valid identifier. An outdated one never panics, but
+    /// gives the tokens of another n-gram, other tokens or `None`.
     pub fn spelling(&self, entry: EntryId) -> Option<Vec<DraftId>> {
         self.trie.target(entry.0)?;
         Some(self.trie.path(entry.0).into_iter().map(DraftId).collect())

@@ -326,7 +326,9 @@ impl CachedGroups {
         &self.groups
     }
 
-    /// Adds an n-gram that the cache, at generation `before` until then, has just learnt.
+    /// Adds an n-gram that the cache, at generation `before` until then, has just learnt. If the
+    /// cache also moved its n-grams, their identifiers have changed and the groups are left to be
+    /// rebuilt.
     pub(super) fn learn(
         &mut self,
         cache: &NgramCache,
@@ -335,7 +337,8 @@ impl CachedGroups {
         token: TargetId,
     ) {
         let place = std::ptr::from_ref(cache).addr();
-        if self.generation == Some((place, before)) {
+        let kept_ids = cache.generation() == before + 1;
+        if kept_ids && self.generation == Some((place, before)) {
             self.groups.insert(cache, spelling, token);
             self.generation = Some((place, cache.generation()));
         }
@@ -357,5 +360,43 @@ impl Clock {
         let seconds = now.duration_since(self.0).as_secs_f64();
         self.0 = now;
         seconds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ngram_cache::{CacheConfig, Eviction, Insertion};
+
+    use super::*;
+    use crate::lexicon::DirectMap;
+
+    /// A cache with a limit in bytes moves its n-grams while it grows. Groups with their old
+    /// identifiers would belong to other n-grams, and mode `exact` would not be exact.
+    #[test]
+    fn groups_follow_a_cache_that_moves_its_ngrams() {
+        let pairs: Vec<_> = (0..3).map(|i| (DraftId(i), TargetId(i))).collect();
+        let direct = DirectMap::from_pairs(&pairs, 8, 64);
+        let mut moves = 0;
+        for max_bytes in (600..6000).step_by(100) {
+            let mut cache = NgramCache::new(CacheConfig {
+                max_entries: None,
+                eviction: Eviction::None,
+                max_bytes: Some(max_bytes),
+            });
+            let mut cached = CachedGroups::default();
+            cached.of(&Lexicon::new(&direct, Some(&cache)), 64, true);
+            for i in 0..400_u32 {
+                let path = [i * 7 % 8, i / 3 % 8, i * 5 % 7, i % 5].map(DraftId);
+                let (spelling, token) = (&path[..2 + i as usize % 3], TargetId(i * 11 % 64));
+                let before = cache.generation();
+                if cache.insert(spelling, token) == Insertion::New {
+                    moves += usize::from(cache.generation() > before + 1);
+                    cached.learn(&cache, before, spelling, token);
+                }
+                let lexicon = Lexicon::new(&direct, Some(&cache));
+                assert_eq!(*cached.of(&lexicon, 64, true), Groups::new(&lexicon, 64));
+            }
+        }
+        assert!(moves > 0, "no cache moved its n-grams");
     }
 }
