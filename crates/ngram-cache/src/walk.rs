@@ -19,8 +19,9 @@ pub struct NodeId(pub(crate) Link);
 
 /// Identifier of a stored n-gram.
 ///
-/// It is valid until that n-gram is evicted, whatever is inserted meanwhile; afterwards it names
-/// another n-gram or none.
+/// It is valid until that n-gram is evicted, or the arenas are rebuilt under a limit of bytes
+/// ([`CacheConfig::max_bytes`](crate::CacheConfig::max_bytes)); afterwards it names another n-gram
+/// or none.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EntryId(u32);
 
@@ -35,7 +36,8 @@ impl NgramCache {
         self.find(draft).map(EntryId)
     }
 
-    /// The draft tokens of an n-gram; `None` if it is not stored any more.
+    /// The draft tokens of an n-gram, which must still be stored; `None` for an id that was never
+    /// given out.
     pub fn spelling(&self, entry: EntryId) -> Option<Vec<DraftId>> {
         self.trie.target(entry.0)?;
         Some(self.trie.path(entry.0).into_iter().map(DraftId).collect())
