@@ -20,8 +20,7 @@ pub struct AcceptanceStop<'a> {
 
 impl<'a> AcceptanceStop<'a> {
     /// A rule for drafts of at most `longest` tokens. With `hold`, a draft does not stop inside a
-    /// cached n-gram that it could still complete, because its pieces were predicted for the whole
-    /// token.
+    /// cached n-gram that it could still complete, because only the whole n-gram is verified.
     ///
     /// # Errors
     /// [`PolicyError::Threshold`] for gamma outside `0..=1`, [`PolicyError::Bounds`] for `longest`

@@ -7,8 +7,8 @@ use crate::PolicyError;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// Cost of drafting 1, 2, 3, ... tokens, with masking and sampling. Longer drafts follow a line
-    /// through the last two. The first token costs the most, because its step starts with the
-    /// caches as the target left them.
+    /// through the last two. The first token costs the most, because its step finds the processor's
+    /// caches as the target's forward left them.
     pub draft: Vec<f64>,
     /// Cost of a target forward over 1, 2, 3, ... positions. Longer ones follow a line through the
     /// last two.
@@ -21,8 +21,8 @@ impl Costs {
     /// Checks that the numbers are possible costs.
     ///
     /// # Errors
-    /// [`PolicyError::Costs`] unless all are finite and not negative, no list falls and the first of
-    /// `verify` is positive.
+    /// [`PolicyError::Costs`] unless all are finite and not negative, no list is empty or falls,
+    /// and the first of `verify` is positive.
     pub fn check(&self) -> Result<(), PolicyError> {
         let fault = |key, value| Err(PolicyError::Costs { key, value });
         let bad = |x: &f64| !(x.is_finite() && *x >= 0.0);

@@ -79,7 +79,7 @@ pub use throughput::{Chain, Plan, Score, Throughput};
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// The bounds hold no length, or the start is outside them.
+    /// The bounds hold no length or include 0, or the start is outside them.
     #[error("draft length {start} is outside {low}..={high}, or that is empty")]
     Bounds {
         /// First draft length.

@@ -7,7 +7,7 @@ use crate::Costs;
 
 /// Number of rounds after which a measurement has weight 1/e.
 const MEMORY: f64 = 1000.0;
-/// Weight of the given costs, in rounds.
+/// Weight of the given costs, in rounds; and least number of forwards of a fit.
 const PRIOR: f64 = 8.0;
 
 /// Running sums of the seconds of rounds, by length.
@@ -84,9 +84,9 @@ impl MeasuredCosts {
             return given.clone();
         }
         let step = seconds / expected;
-        // What few rounds or none had is guessed from the length before it, by the given rise or
-        // the measured one, whichever is more. Too low a guess for long drafts, which the given
-        // costs of another machine may be, has them drafted until the guess is mended.
+        // The cost of a length that few rounds had is estimated from the length before it, plus the
+        // given rise or the measured one, whichever is more. Given costs of another machine may be
+        // too low for long drafts, which would then be made until the estimate is corrected.
         let list = |sums: &[[f64; 2]], known: usize, cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let slope = slope(sums) / step;
             let mut least: f64 = 0.0;

@@ -10,7 +10,8 @@ use crate::objective::{Graded, Objective, Scored};
 use crate::rows::log_sum_exp;
 use crate::terms::Terms;
 
-/// Rows of a group, the least that a trainer scores at a time.
+/// Largest number of rows of a direct group, and number of rows from which a group of n-grams takes
+/// no more.
 const ROWS: usize = 64;
 
 /// Chunks of one example that are scored over the same columns.
@@ -43,9 +44,10 @@ pub struct Losses {
 
 /// The examples of one update: hybrid distillation (Eq. 3-4) as an [`Objective`].
 ///
-/// Which logits each example wants, and over which columns, [`scored`](Objective::scored) says; the gradient of the
-/// loss takes their place in [`grade`](Objective::grade). Sequence `i` of the objective is example `i`, up to its
-/// last scored position ([`sequences`](Self::sequences)).
+/// [`scored`](Objective::scored) gives the positions and columns whose logits each example needs,
+/// and [`grade`](Objective::grade) replaces these logits by the gradient of the loss. Sequence `i`
+/// of the objective is example `i`, up to its last scored position
+/// ([`sequences`](Self::sequences)).
 ///
 /// The sums of [`Graded::terms`] are the direct term, the n-gram term, the positions at which the drafter agrees with
 /// the target, and the positions that were looked at for this; [`losses`](Self::losses) and [`agreed`](Self::agreed)
@@ -62,7 +64,8 @@ pub struct Batch<'a> {
     ngram_tokens: usize,
     /// N-grams that the n-gram term looks at.
     ngrams: usize,
-    /// The first examples, of which nothing was learnt yet: on them the drafter's agreement is measured.
+    /// Number of leading examples of which nothing was learnt yet. On them the drafter's agreement
+    /// is measured.
     fresh: usize,
     /// Weights of one position and of one n-gram token: the [objective](crate#the-objective) is the sum of the
     /// direct losses times the first plus the sum of the n-gram losses times the second (Eq. 3-4).
@@ -180,7 +183,7 @@ impl<'a> Batch<'a> {
         self.positions + self.ngram_tokens == 0
     }
 
-    /// Every example with the end of what a trainer runs through of it: its last scored position.
+    /// Every example, with the number of its tokens up to its last scored position.
     fn spans(&self) -> impl Iterator<Item = (&'a Example, usize)> {
         let ends = (0..self.examples.len()).map(|i| {
             let positions = self.scored(i).into_iter().flat_map(|s| s.positions);
@@ -218,9 +221,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The share of fresh positions at which the drafter agrees with the target, from 0 to 1; `None` where none could
-    /// tell. Greedy text is agreed with where the drafter's best shared token is the emitted one, drawn text by the
-    /// mass that both distributions have in common, which is the probability that a drafted token is accepted.
+    /// Share of fresh positions at which the drafter agrees with the target, from 0 to 1; `None` if
+    /// no position was compared. In greedy text it agrees if the emitted token is its most probable
+    /// shared token. In drawn text the agreement is the mass that both distributions have in
+    /// common, which is the probability that a drafted token is accepted.
     pub fn agreed(graded: Graded) -> Option<f64> {
         let [_, _, agreed, compared] = graded.terms;
         (compared > 0.0).then(|| agreed / compared)
@@ -237,7 +241,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The loss of a group of positions, and how far the drafter agrees with it.
+    /// The loss of a group of positions, and the drafter's agreement with the target there.
     fn grade_direct(
         &self,
         loss: DirectLoss,
@@ -302,9 +306,9 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: where the
-/// text is greedy, that its best column is the emitted token; where it is sampled, the mass that
-/// both distributions have in common, which is the probability that a drafted token is accepted.
+/// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: in
+/// greedy text 1 if no column is better than the emitted token's, in drawn text the mass that both
+/// distributions have in common, which is the probability that a drafted token is accepted.
 fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {
     if !example.sampled {
         let label = label(example, chunk)?;

@@ -10,7 +10,7 @@ use vocab_align::{AlignedSpan, Alignment, DraftId, TargetId, TokenId, Vocabulary
 use crate::teacher::{Record, Taught, TeacherRow};
 use crate::terms::Terms;
 
-/// A stretch of the response that draft and target tokens both end with.
+/// A stretch of the response at whose end both a draft token and a target token end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk {
     /// Indices of its draft tokens in [`Example::ids`]; at least one token, never the first of all.
@@ -24,8 +24,8 @@ pub struct Chunk {
     /// In a chunk of several draft tokens and one target token: the draft token of the same text, if
     /// there is one.
     pub own: Option<u32>,
-    /// True if one draft token is a special one of the target, the end of a turn say. Such a token is
-    /// learnt by its likelihood under every direct term, and has no distribution.
+    /// True if it is one draft token and its target token is special, such as the end of a turn.
+    /// Such a token is learnt by its likelihood under every direct term, and has no distribution.
     pub special: bool,
 }
 

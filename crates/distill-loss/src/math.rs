@@ -69,7 +69,7 @@ pub(crate) fn maximum(row: &[f32]) -> f32 {
         .fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Replaces every pair `(a, b)` by what `f` returns first and adds up what it returns second.
+/// Replaces every pair `(a, b)` by the first two values of `f`, and returns the sums of the others.
 #[inline(always)]
 pub(crate) fn transform<const K: usize>(
     a: &mut [f32],

@@ -25,8 +25,9 @@ impl Graded {
     }
 }
 
-/// A loss on the logits of a batch of sequences, without a graph: whoever runs the model asks which logits are
-/// wanted ([`scored`](Self::scored)), computes them, and gets the gradient in their place ([`grade`](Self::grade)).
+/// A loss on the logits of a batch of sequences, without a graph. The caller runs the model: it
+/// asks for the logits that are needed ([`scored`](Self::scored)), computes them, and gets the
+/// gradient in their place ([`grade`](Self::grade)).
 pub trait Objective: Sync {
     /// Subsets of the vocabulary that groups refer to. The rows of the output head are gathered
     /// once per pass, so that scoring costs as much as with a vocabulary of that size.

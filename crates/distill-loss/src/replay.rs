@@ -21,7 +21,7 @@ pub struct Replay {
     count: usize,
     window: usize,
     kept: VecDeque<Example>,
-    /// Memory of these.
+    /// Size of `kept` in bytes.
     bytes: usize,
     rng: StreamRng,
 }
@@ -38,7 +38,7 @@ impl Replay {
         }
     }
 
-    /// Distinct examples, all alike likely: `count` of them, or all while there are fewer.
+    /// Distinct examples, drawn uniformly: `count` of them, or all if there are fewer.
     pub fn draw(&mut self) -> Vec<&Example> {
         let mut order: Vec<usize> = (0..self.kept.len()).collect();
         if self.count > 0 {
@@ -48,7 +48,7 @@ impl Replay {
         order.into_iter().map(|i| &self.kept[i]).collect()
     }
 
-    /// Adds examples that were learnt from. The oldest leave where the window is full.
+    /// Adds examples that were learnt from. If the window is full, the oldest are dropped.
     pub fn keep(&mut self, examples: Vec<Example>) {
         if self.count == 0 {
             return;

@@ -57,7 +57,7 @@ impl Terms {
         matches!(self, Self::Hybrid { direct: Some(direct), .. } if direct.reads_law())
     }
 
-    /// True if it is wanted where several draft tokens are one target token.
+    /// True if the target's distribution is wanted where several draft tokens are one target token.
     pub fn reads_ngram_law(self) -> bool {
         matches!(
             self,

@@ -72,7 +72,8 @@ pub enum Insertion {
         /// The target token it stood for.
         before: TargetId,
     },
-    /// The cache is full and may not evict. The n-gram was not stored.
+    /// The n-gram was not stored: the cache is full and may not evict, or its limits leave no room
+    /// for this n-gram even alone.
     Full,
     /// The draft tokens are no n-gram: there are fewer than two, or one has an id of 2^31 - 1 or
     /// more.
@@ -101,8 +102,9 @@ pub struct NgramMatch {
 
 /// A map from draft-token n-grams to target tokens (the cache C of section 3.1).
 ///
-/// Inserting, finding or evicting an n-gram of length n costs n binary searches among siblings plus
-/// the move of one child list; nothing ever visits all n-grams.
+/// Inserting or finding an n-gram of length n costs n binary searches among siblings, evicting one
+/// a scan of its siblings; both changes move one child list. Only a rebuild of the arenas
+/// ([`CacheConfig::max_bytes`]) visits all n-grams.
 ///
 /// ```
 /// use ngram_cache::{CacheConfig, Insertion, NgramCache, NgramMatch};
@@ -167,9 +169,9 @@ impl NgramCache {
         self.len() == 0
     }
 
-    /// A number that changes whenever an n-gram is added, removed or stands for another token;
-    /// counts do not matter. A caller can keep data that it derived from the trie, such as a mask
-    /// over root children, until the number changes.
+    /// A number that changes whenever an n-gram is added, removed or stands for another token, and
+    /// when the arenas are rebuilt; counts do not matter. A caller can keep data that it derived
+    /// from the trie, such as a mask over root children, until the number changes.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -183,9 +185,9 @@ impl NgramCache {
     ///
     /// Target tokens with equal bytes may claim the same n-gram. Any of them is a correct
     /// translation; the n-gram stands for the one seen more often, the earlier one among equals.
-    /// One rival is stored per n-gram. A sighting of a third token lowers the rival's count by one,
-    /// and the third token replaces the rival once none is left. The reverse needs no rule: a
-    /// target token may have any number of n-grams.
+    /// One rival is stored per n-gram. A sighting of a third token lowers the rival's count by one;
+    /// at 0 the rival is forgotten, and the next other token seen takes its place. The reverse
+    /// needs no rule: a target token may have any number of n-grams.
     pub fn insert(&mut self, draft: &[DraftId], target: TargetId) -> Insertion {
         if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Insertion::Invalid;

@@ -1,9 +1,9 @@
 //! The eviction order: a linked list of entries, next victim first.
 //!
 //! The list is sorted by (priority, recency). Under LRU every entry has the same priority; under
-//! LFU an entry's priority is its count. `tails` holds the last entry of each priority, so that a
-//! use moves an entry in O(log of the number of distinct counts), and the victim is the head of the
-//! list, in O(1). Both keys are functions of the call sequence alone, hence eviction is
+//! LFU an entry's priority is its count. `tails` holds the last entry of each priority, so that the
+//! cost of moving an entry grows only with the number of distinct counts, and the victim is the
+//! head of the list, in O(1). Both keys are functions of the call sequence alone, hence eviction is
 //! deterministic: among equal counts the entry that was used least recently goes first.
 
 use crate::memory::{heap_bytes, reserve_slack};

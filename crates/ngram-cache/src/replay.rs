@@ -68,8 +68,7 @@ pub struct ReplayReport {
     pub occurrences: usize,
     /// Number of n-grams in the cache at the end: all distinct ones, unless there is a size limit.
     pub unique_ngrams: usize,
-    /// Number of sightings dropped because the same draft tokens already stand for another target
-    /// token.
+    /// Number of sightings of n-grams that stood for another target token and kept it.
     pub conflicts: usize,
     /// Number of n-grams evicted.
     pub evictions: u64,

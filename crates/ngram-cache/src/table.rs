@@ -4,12 +4,14 @@ use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use crate::cache::{CacheConfig, NgramCache};
 
-/// Every target token that becomes several tokens in the draft tokenizer, with these tokens. It is
-/// the content of a cache if text always met the draft tokenizer's canonical tokens, and the
-/// baseline of a cache that learns online.
+/// Every target token that becomes several tokens in the draft tokenizer, with these tokens. A
+/// cache would hold them if the drafter always wrote the text of a target token as its tokenizer
+/// does. It is the baseline of a cache that learns online.
 ///
-/// Special tokens, and tokens whose bytes the draft tokenizer cannot express, are left out. Tokens
-/// are inserted by id, so a bounded table keeps the first ones (with eviction, the last).
+/// Special tokens, and tokens that the draft tokenizer refuses, are left out. A tokenizer that
+/// writes unknown tokens refuses nothing: [`NgramCache::check_bytes`] finds its n-grams of other
+/// text. Tokens are inserted by id, so a bounded table keeps the first ones (with eviction, the
+/// last).
 pub fn static_table(
     draft: &Vocabulary<DraftId>,
     target: &Vocabulary<TargetId>,

@@ -50,7 +50,7 @@ pub enum Error {
     /// A sampling option is outside its range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
-    /// A round failed.
+    /// A session could not be built, or a response failed.
     #[error(transparent)]
     Decode(#[from] SpecError),
     /// The drafter cannot learn: its model has no gradient here, or a loss is not finite.

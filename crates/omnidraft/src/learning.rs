@@ -43,7 +43,7 @@ impl<T: LanguageModel> Builder<Engine, T> {
 }
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// Updates of the drafter so far.
+    /// Number of updates of the drafter so far.
     pub fn updates(&self) -> usize {
         self.learning.as_ref().map_or(0, |own| own.updates)
     }
@@ -62,8 +62,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         Ok(())
     }
 
-    /// Writes the learnt weights into a folder, with the optimiser's history. `base` names the drafter
-    /// in it.
+    /// Writes the learnt weights into a folder, with the optimiser's history. `base` names the
+    /// drafter in it. Nothing is written if the session does not learn.
     ///
     /// # Errors
     /// [`Error::Learn`]: a folder that cannot be written.
@@ -74,7 +74,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         }
     }
 
-    /// Continues with the weights that [`save_learnt`](Self::save_learnt) wrote.
+    /// Continues with the weights that [`save_learnt`](Self::save_learnt) wrote, if the session
+    /// learns.
     ///
     /// # Errors
     /// [`Error::Learn`]: files that are missing, damaged or of another drafter.

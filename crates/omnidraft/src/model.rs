@@ -30,7 +30,8 @@ impl<I: TokenId> Model<I> {
     /// safetensors, PyTorch's format or GGUF), a `.gguf` file that holds a tokenizer, or
     /// `hf:owner/name[@revision]`, which is downloaded first.
     ///
-    /// A GGUF file is linked, or where that cannot be, copied, into a temporary folder beside it.
+    /// A GGUF file is linked into a temporary folder beside it; if no folder can be made there, it
+    /// is copied into one of the system's.
     ///
     /// # Errors
     /// [`Error::Open`]: nothing there, something missing or malformed, an architecture that is not

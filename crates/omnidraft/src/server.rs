@@ -31,11 +31,11 @@ impl Server {
         let thread = std::thread::Builder::new().name("server".to_owned());
         let serving = move || {
             let stopped = async {
-                // A server that is dropped stops as one that is told to.
+                // An error means that the server was dropped, which stops it too.
                 let _ = stopped.await;
             };
             let ready = |address| {
-                // Nobody listens where the start was given up.
+                // An error means that `start` has given up already.
                 let _ = tell.send(address);
             };
             serve(service, http, ready, stopped).map_err(Source::from)
@@ -69,7 +69,7 @@ impl Server {
 
     fn end(&mut self) -> Result<(), Error> {
         if let Some(stop) = self.stop.take() {
-            // A server that has ended already needs no telling.
+            // A server that has ended already does not receive this.
             let _ = stop.send(());
         }
         self.thread.take().map_or(Ok(()), join)

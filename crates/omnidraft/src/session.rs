@@ -36,7 +36,7 @@ pub struct Answer {
     pub tokens: Vec<TargetId>,
     /// The reason of its end.
     pub finish: Finish,
-    /// Sums over its rounds: acceptance rate, tokens a round, seconds.
+    /// Sums over its rounds: acceptance rate, block efficiency, seconds.
     pub totals: Totals,
 }
 
@@ -140,7 +140,7 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
         self
     }
 
-    /// Judges the tokens of a draft one by one, or together, as is done without this.
+    /// Verifies the tokens of a draft one by one, which is the default, or all together.
     pub fn acceptance(mut self, acceptance: Acceptance) -> Self {
         self.acceptance = acceptance;
         self
@@ -158,7 +158,8 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
         self
     }
 
-    /// Names the random streams: the same seed and the same prompts give the same answers.
+    /// Names the random streams: the same seed and the same prompts in the same order give the same
+    /// answers.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
@@ -171,7 +172,7 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
         self
     }
 
-    /// Brings all of it together.
+    /// Builds the session.
     ///
     /// # Errors
     /// [`Error::Sampling`] for an option outside its range, [`Error::Decode`] where models,
@@ -354,7 +355,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.cache.as_ref()
     }
 
-    /// The session below, round by round.
+    /// The [`spec_decode::Session`] that runs the rounds.
     pub fn rounds(&mut self) -> &mut spec_decode::Session<D, T> {
         &mut self.rounds
     }
@@ -368,8 +369,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
 
 #[cfg(feature = "models")]
 impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
-    /// Puts prompts into the chat templates of these models, as messages of a user, and ends answers
-    /// where the target's owner does.
+    /// Puts prompts into the chat templates of these models, as messages of a user, and ends
+    /// answers at the stop tokens that the target's files name.
     pub fn chat(mut self, drafter: &crate::Drafter, target: &crate::Target) -> Self {
         let (drafter, target) = (&drafter.folder().text, &target.folder().text);
         self.stop = target.stop_tokens();

@@ -78,7 +78,7 @@ fn verify(sequences: &mut [Sequence<'_>], logits: &mut Vec<f32>) -> Result<(), E
     Ok(())
 }
 
-/// A forward of all that failed, in no round of a single one.
+/// Error of a forward for all sequences, which belongs to no single round.
 fn failed(role: Role, source: ModelError) -> Error {
     Error::Decode(SpecError::Prefill { role, source })
 }

@@ -26,7 +26,9 @@ impl From<SuffixLookup<TargetId>> for CopySource {
 }
 
 impl CopySource {
-    /// Begins a new text after all others.
+    /// Begins a new text. [`Latest`](Self::Latest) keeps the texts before it.
+    /// [`Frequent`](Self::Frequent) drops the present text, unless it was
+    /// [absorbed](SuffixLookup::absorb) into the corpus.
     pub fn start(&mut self, prompt: &[TargetId]) {
         match self {
             Self::Latest(history) => history.start(prompt),

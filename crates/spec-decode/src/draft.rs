@@ -59,7 +59,10 @@ impl Draft {
     /// The probability with which token `position` was drafted; 1 at temperature 0.
     ///
     /// # Errors
-    /// [`LawError::DraftProbability`] if the distribution gives the token no probability.
+    /// [`LawError::DraftProbability`] if that is not in `(0, 1]`.
+    ///
+    /// # Panics
+    /// If the draft has no token `position`.
     pub fn probability(&self, position: usize) -> Result<f64, LawError> {
         let token = self.ids[position];
         let Some(law) = self.laws.get(position) else {

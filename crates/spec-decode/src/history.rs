@@ -57,7 +57,7 @@ impl From<Written> for History {
 /// Earlier text that continues a match with the end of the present text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Number of last tokens that agree, at least 1; at most 16 are counted.
+    /// Number of last tokens that agree, at least 1. [`History`] counts at most 16 of them.
     pub matched: usize,
     /// Tokens that followed them.
     pub tokens: Vec<TargetId>,
@@ -102,7 +102,7 @@ impl History {
         tokens.iter().for_each(|token| self.append(token.get()));
     }
 
-    /// Number of tokens stored.
+    /// Number of tokens stored, with one mark between two texts.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }

@@ -20,8 +20,8 @@ impl DirectMap {
         Self::from_pairs(alignment.pairs(), draft_vocab, target_vocab)
     }
 
-    /// A mapping from one-to-one pairs, sorted by draft id. Pairs outside the vocabularies are
-    /// dropped, and of several pairs for one token the first counts.
+    /// The one-to-one mapping of `pairs`, in any order. Pairs outside the vocabularies are dropped,
+    /// and of several pairs for one token the first counts.
     pub fn from_pairs(
         pairs: &[(DraftId, TargetId)],
         draft_vocab: usize,

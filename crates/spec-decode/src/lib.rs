@@ -7,7 +7,7 @@
 //! A small *drafter* M_q with vocabulary V_q drafts k tokens d; they are translated to m <= k
 //! tokens t of the *target*'s vocabulary V_p, directly or merged as cached n-grams; the target M_p
 //! scores all of them in one forward and decides how many are accepted; the accepted text is
-//! converted back into the drafter's tokens. The modules are named after these steps:
+//! converted back into the drafter's tokens. The items of each step:
 //!
 //! | step | module | in the paper |
 //! |---|---|---|
@@ -32,15 +32,17 @@
 //! is a function of the logits. The drafter's logits are processed in the same way, but any
 //! proposal distribution is as exact.
 //!
-//! `tli` and `exact` can verify the tokens of a draft one by one or all together ([`Acceptance`]);
-//! the latter never accepts fewer in expectation. Looked-up text ([`CopySource`]) is proposed with
-//! probability 1 and verified by the same rules.
+//! `tli` and `exact` can verify the tokens of a draft one by one or all together ([`Acceptance`]).
+//! All together accepts at least as many in expectation (`verify/block.rs` has the proof, and a
+//! rare exception). Looked-up text ([`CopySource`]) is proposed with probability 1 and verified by
+//! the same rules.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
-//! the same dice; [`Pair::shared`] makes such a pair. This holds for the distribution and the dice,
-//! not for contexts: here too the drafter reads the text as its tokenizer encodes it. If the target
-//! emits `a`, `b` and the tokenizer would write `ab`, the drafter reads `ab`, as in its training. A
-//! draft token that stands for several target tokens is not learnt from.
+//! the same random numbers ([`Dice`]); [`Pair::shared`] makes such a pair. This holds for the
+//! distribution and the random numbers, not for contexts: here too the drafter reads the text as
+//! its tokenizer encodes it. If the target emits `a`, `b` and the tokenizer would write `ab`, the
+//! drafter reads `ab`, as in its training. Hybrid distillation learns nothing at a draft token that
+//! stands for several target tokens.
 //!
 //! # Special tokens
 //! | target token | in the drafter's context | drafted |
@@ -58,10 +60,12 @@
 //! token.
 //!
 //! # Tolerances
-//! The only tolerance is [`rounding_tolerance`]: the largest difference of two sums of
-//! probabilities by rounding alone. A rejection with an empty residual is allowed within it and is
-//! an error beyond. Every other impossible probability (NaN or infinite logits, a row without mass,
-//! a drafted token of probability 0, a negative Eq. 2) is an error that names round and model.
+//! The only tolerance in verification is [`rounding_tolerance`]: the largest difference of two sums
+//! of probabilities by rounding alone. A rejection with an empty residual is allowed within it and
+//! is an error beyond. ([`SparseDraft::check`] lets the probabilities of a draft from another
+//! machine exceed 1 by 1e-6.) Every other impossible probability (NaN or infinite logits, a row
+//! without mass, a drafted token of probability 0, a negative Eq. 2) is an error that names round
+//! and model.
 //!
 //! # Symbols
 //! p: the target's distribution at a position; q: the drafter's, masked and renormalised; q': its

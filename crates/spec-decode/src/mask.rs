@@ -1,10 +1,10 @@
 //! Masked drafting: the draft tokens that keep the draft translatable.
 //!
 //! A [`Walk`] reads the drafted tokens as the greedy longest-match translation will. Its pending
-//! path may still grow into an n-gram. If it does not, the longest prefix with a token is cut off
-//! and the rest is read again from the root. The mask contains every token with which one of these
-//! readings continues. No token in the middle of a draft is therefore untranslatable; at worst the
-//! last few form a path that no n-gram has completed yet.
+//! path may still grow into an n-gram. If it does not, its longest prefix that stands for a target
+//! token is cut off and the rest is read again from the root. The mask contains every token with
+//! which one of these readings continues. No token in the middle of a draft is therefore
+//! untranslatable; at worst the last few form a path that no n-gram has completed yet.
 
 use vocab_align::{DraftId, TokenId};
 

@@ -10,11 +10,11 @@ use crate::verify::{Origin, Score};
 /// Wall-clock seconds of the parts of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Timings {
-    /// Drafter forwards, masking and sampling.
+    /// Look-up of earlier text, drafter forwards (pending context included), masking and sampling.
     pub draft: f64,
     /// Draft to target tokens.
     pub translate: f64,
-    /// The target's forward.
+    /// The target's forward, and fetching its logits from a device.
     pub target: f64,
     /// Acceptance tests and sampling on the host.
     pub verify: f64,
@@ -43,9 +43,9 @@ impl Timings {
 pub struct RoundOutcome {
     /// Number of the round in the response, from 0.
     pub round: usize,
-    /// The drafted tokens: k of them, plus up to two that complete an n-gram.
+    /// The drafted tokens: at most k, and up to two more that complete an n-gram.
     pub draft: Vec<DraftId>,
-    /// Their translation, the m proposed target tokens.
+    /// The m proposed target tokens: looked-up ones, then the translation of the draft.
     pub proposals: Vec<Proposal>,
     /// Number of leading proposals that the target accepted. It is counted before a stop token or
     /// the token limit cuts the round short.
@@ -55,8 +55,8 @@ pub struct RoundOutcome {
     pub emitted: Vec<TargetId>,
     /// Origin of the token after the accepted ones.
     pub origin: Origin,
-    /// p and q' of the verified proposals, which are the accepted ones and the rejected one; of all
-    /// m if the session scores unverified ones too.
+    /// Scores of the verified proposals ([`Verdict::scores`](crate::Verdict::scores)); of all m if
+    /// the session scores unverified ones too.
     pub scores: Vec<Score>,
     /// Number of bytes of text of the emitted tokens; special tokens have none.
     pub emitted_bytes: usize,

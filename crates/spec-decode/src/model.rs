@@ -8,7 +8,8 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Views `logits` as rows of `vocab` entries; `None` unless there are exactly `positions`.
+    /// Views `logits` as rows of `vocab` entries; `None` unless there are exactly `positions`, and
+    /// if `vocab` is 0.
     pub fn new(logits: &'a [f32], vocab: usize, positions: usize) -> Option<Self> {
         (vocab > 0 && logits.len() == positions.checked_mul(vocab)?)
             .then_some(Self { logits, vocab })

@@ -36,7 +36,7 @@ pub struct PlainGeneration {
 
 /// Decodes one response with one target forward per token.
 ///
-/// Greedy at temperature 0; otherwise every token is drawn from stream ([`Purpose::Plain`]) of
+/// Greedy at temperature 0; otherwise every token is drawn from the stream [`Purpose::Plain`] of
 /// `name`.
 ///
 /// # Errors

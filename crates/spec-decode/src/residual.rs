@@ -40,7 +40,8 @@ struct Merged {
 }
 
 impl<'a> Pushforward<'a> {
-    /// The distribution q' at `proposal`.
+    /// The distribution q' at `proposal`, which must stand for tokens of `draft`, above temperature
+    /// 0.
     ///
     /// # Errors
     /// [`LawError::DraftProbability`] if a token of the span was drafted with an impossible

@@ -14,7 +14,8 @@ pub trait TeacherSink {
     /// Called once per emitted token, in order.
     ///
     /// `index` counts the tokens of the response from 0. `logits` (`[V_p]`, raw, before any
-    /// temperature) is the row that determined `token`.
+    /// temperature) is the row that determined `token`. It is empty if the round was verified
+    /// elsewhere and the row is not known.
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]);
 }
 

@@ -1,6 +1,6 @@
 //! Files beside `tokenizer.json` that change its effect: `tokenizer_config.json`,
 //! `special_tokens_map.json`, `added_tokens.json`, and `config.json`, which names the kind of
-//! model. They, and the tokenizer among them, are read as transformers 5 reads them.
+//! model. They, and the tokenizer's own file, are read as transformers 5 reads them.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::error::AlignError;
 use crate::spelling::Spelling;
 
-/// Largest id. Larger ones count as damage, because tables are as long as the largest id.
+/// Bound of ids. An id that is not below it counts as damage, because tables are as long as the
+/// largest id.
 const MAX_ID: u64 = 1 << 24;
 
 /// The parts of a `tokenizer.json` that alignment needs, checked.

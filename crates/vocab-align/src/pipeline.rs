@@ -31,8 +31,8 @@ type Library = TokenizerImpl<
     DecoderWrapper,
 >;
 
-/// Largest length of a piece in bytes. A longer one is cut between tokens, into parts of at least
-/// half this length.
+/// Half of this is the number of bytes after which a piece is cut at the next end of a token, so
+/// that parts of long pieces are seldom longer than this.
 const LONG_PIECE: usize = 128;
 
 /// Tokens of a part of a text.

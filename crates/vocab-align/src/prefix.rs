@@ -61,10 +61,11 @@ impl Bare {
     }
 }
 
-/// Pattern of a replacement that applies only to whole texts, as written for a `tokenizer.model`:
-/// spaces at both ends are removed, so that a space sign at the beginning is not taken for the
-/// dummy prefix.
+/// Pattern of a replacement, written for a `tokenizer.model`, that applies only to whole texts: it
+/// removes spaces at both ends.
 pub(crate) const ENDS: &str = r"\A +| +\z";
+/// Pattern of the replacement that doubles a space sign at the beginning of such a text, so that
+/// the sign is not taken for the dummy prefix.
 pub(crate) const SIGN: &str = r"\A▁";
 
 /// Removes `Prepend` normalizers, and the replacements that belong to them. Returns true if there

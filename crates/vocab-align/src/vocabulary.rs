@@ -249,7 +249,8 @@ impl<I: TokenId> Vocabulary<I> {
         self.encode_bytes(text.as_bytes())
     }
 
-    /// As [`Vocabulary::encode`] for any bytes. Bytes that are not UTF-8 become byte tokens.
+    /// As [`Vocabulary::encode`] for any bytes. Bytes that are not UTF-8 become byte tokens; if the
+    /// vocabulary lacks these, the unknown token or nothing.
     ///
     /// # Errors
     /// As [`Vocabulary::encode`].
@@ -308,7 +309,7 @@ impl<I: TokenId> Vocabulary<I> {
     /// template wrote.
     ///
     /// # Errors
-    /// As [`Vocabulary::encode`].
+    /// As [`Vocabulary::encode_whole`].
     pub fn encode_with_specials(&self, text: &str) -> Result<Vec<I>, AlignError> {
         self.fed(self.inner.pipeline.whole(text, false)?)
     }
@@ -318,7 +319,7 @@ impl<I: TokenId> Vocabulary<I> {
     /// inside its chat template. With `framed`, the post-processor's tokens are added.
     ///
     /// # Errors
-    /// As [`Vocabulary::encode`].
+    /// As [`Vocabulary::encode_whole`].
     pub fn encode_between(
         &self,
         before: &str,
@@ -333,9 +334,10 @@ impl<I: TokenId> Vocabulary<I> {
 
     /// As [`Vocabulary::encode_with_specials`], except that names of special tokens are ordinary
     /// text inside the byte ranges `bodies`: several prompts between the parts of a chat template.
+    /// With `framed`, the post-processor's tokens are added.
     ///
     /// # Errors
-    /// As [`Vocabulary::encode`].
+    /// As [`Vocabulary::encode_whole`].
     pub fn encode_around(
         &self,
         text: &str,

@@ -13,7 +13,8 @@ const CHANCE: f64 = 1.2;
 const PRIOR: f64 = 8.0;
 /// Number of standard errors beyond which an answer counts as unlike the others.
 const UNLIKE: f64 = 2.0;
-/// Prior spread of an answer's saving when only its own rounds can tell.
+/// Least prior spread of the saving of a trial, and of speculation that is tried again in an
+/// answer, so that their own rounds decide.
 const OPEN: f64 = 0.3;
 /// Number of tokens after which stopped speculation is tried again. It doubles every time.
 const LOOKS_AGAIN: f64 = 48.0;

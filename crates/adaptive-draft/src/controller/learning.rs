@@ -209,7 +209,8 @@ impl Learning {
         self.recorded = 0.0;
     }
 
-    /// The expected saving of the learner's next answer.
+    /// The expected saving of the learner's next answer; once comparisons are the points, that
+    /// beyond the saving of the frozen weights.
     pub(super) fn expected(&self) -> f64 {
         let (start, slope) = self.line();
         start + slope * curve(self.since)

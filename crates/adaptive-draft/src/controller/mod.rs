@@ -83,7 +83,8 @@ pub struct ControllerConfig {
     pub frozen: bool,
     /// Least speed over any 32 answers after the first 8, relative to plain decoding.
     pub floor: f64,
-    /// Largest share of all time that learning may take after the first answers.
+    /// Largest share of the time of the last answers, up to 31 of them, that learning may take
+    /// after the first 8.
     pub share: f64,
 }
 

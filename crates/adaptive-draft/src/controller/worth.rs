@@ -66,7 +66,7 @@ impl Worth {
         self.mean + HOPES * self.doubt()
     }
 
-    /// Adds an answer that was made in this or another way.
+    /// Reduces the weight of earlier answers, because an answer was made in this or another way.
     pub(super) fn pass(&mut self) {
         self.fade(1.0 - 1.0 / FADES);
     }

@@ -28,7 +28,7 @@ const BIN_MEMORY: f64 = 400.0;
 const BIN_EXPLORE: f64 = 4.0;
 /// Largest factor by which trials are rarer if the drafter is far from being worth its time.
 const MOST_SELDOM: f64 = 8.0;
-/// Number of bins of the length of a match. Bin 0 is no match.
+/// Number of bins of the length of a match. Bin 0 is a match of one token.
 const BINS: usize = 7;
 
 fn bin_of(matched: usize) -> usize {
@@ -184,7 +184,7 @@ impl CopyRecord {
         longer.collect()
     }
 
-    /// Factor of accepted tokens after a match of this length, 0 for none.
+    /// Factor of the number of accepted tokens after a match of this length (0 for none).
     fn factor(&self, matched: usize, accepted: f64) -> f64 {
         let Drafted { seen, expected, .. } = self.drafted[draft_bin(matched)];
         let prior = DRAFT_PRIOR * accepted;
@@ -196,7 +196,7 @@ impl CopyRecord {
     }
 
     /// One standard error of the number of accepted tokens of drafts after a match of this length
-    /// (0 for none), which is assumed to be geometric. A drafter whose rounds are learnt from
+    /// (0 for none), which is assumed to be geometric. If rounds are learnt from, the drafter
     /// drafts when in doubt: too high an estimate is soon corrected, too low a one is not.
     fn doubt(&self, matched: usize, accepted: f64) -> f64 {
         let Drafted { expected, .. } = self.drafted[draft_bin(matched)];

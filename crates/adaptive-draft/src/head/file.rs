@@ -11,8 +11,9 @@ use crate::HeadError;
 type Tensors = BTreeMap<String, HostTensor>;
 
 impl Head {
-    /// Writes the weights: `first` `[features, hidden]`, `first_bias` `[hidden]`, `output`,
-    /// `output_bias` `[1]`, all f32.
+    /// Writes the weights as f32: `first` `[features, hidden]`, `first_bias` `[hidden]`, `output`
+    /// `[hidden]`, `output_bias` `[1]`. A linear head has only `output` `[features]` and
+    /// `output_bias`.
     ///
     /// # Errors
     /// A file that cannot be written.

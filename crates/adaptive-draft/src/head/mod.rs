@@ -93,7 +93,7 @@ impl Head {
         products.map(|(h, w)| h * w).sum::<f32>() + rest[2 * hidden]
     }
 
-    /// P(accept), in `(0, 1)`.
+    /// P(accept), in `[0, 1]`.
     pub fn probability(&self, features: &[f32], scratch: &mut HeadScratch) -> f64 {
         sigmoid(f64::from(self.logit(features, scratch)))
     }

@@ -34,7 +34,7 @@ pub struct HeadConfig {
     pub buffer: usize,
     /// Number of examples drawn from R for one step of interleaved training.
     pub batch: usize,
-    /// Number of steps per turn.
+    /// Number of steps per turn, which is one call of a `step_on` method.
     pub steps: usize,
 }
 
@@ -83,7 +83,7 @@ pub struct HeadTrainer {
     pub(super) optimizer: AdamW,
     /// The buffer R.
     pub(super) buffer: VecDeque<Example>,
-    /// Number of examples at its end that arrived since the last step.
+    /// Number of examples at its end that arrived since the last turn.
     pub(super) fresh: usize,
     /// Seed of the random streams that draw batches.
     pub(super) seed: u64,

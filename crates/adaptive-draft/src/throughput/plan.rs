@@ -42,7 +42,7 @@ pub struct Plan {
     ends: [f64; BINS],
     /// Value of a forward before the first token.
     start: f64,
-    /// `W_j` on the grid, `[longest + 1][BINS][GRID + 1]`; the last row is zero.
+    /// `W_j` on the grid, `[longest + 1][BINS][GRID + 1]`. Row 0 is not used, the last one is zero.
     values: Vec<[[f64; GRID + 1]; BINS]>,
 }
 

@@ -1,7 +1,7 @@
 //! The acceptance rate itself as the objective (LK losses: Samarin et al., arXiv 2602.23881).
 //!
-//! A draft token is accepted with probability `alpha = sum_i min(p_i, q_i)`, which is what drafting
-//! lives on; a divergence only bounds it.
+//! A draft token is accepted with probability `alpha = sum_i min(p_i, q_i)`, which determines the
+//! speed of decoding; a divergence only bounds it.
 
 use crate::math::{exp, maximum, transform};
 

@@ -4,9 +4,8 @@ use crate::math::{exp, maximum, transform};
 
 /// Forward KL `sum_i p_i (ln p_i - ln q_i)`.
 ///
-/// `p` is not normalised over the row: where the target's mass is mostly on tokens the drafter
-/// cannot say, the row says little and weighs little. With `P = sum p` the gradient is
-/// `P q_i - p_i`.
+/// `p` is not normalised over the row: if most of the target's mass is on tokens that the drafter
+/// does not have, the row has little weight. With `P = sum p` the gradient is `P q_i - p_i`.
 ///
 /// # Shapes
 /// - `logits`: `[shared]`, replaced by `weight` times the gradient

@@ -44,8 +44,8 @@ impl fmt::Display for GTest {
 
 /// Tests `counts` against `law`, the probabilities of the buckets, which sum to 1.
 ///
-/// Buckets with an expected count below [`LEAST_EXPECTED`] are pooled into one, which is tested
-/// like the others, however small it is.
+/// Buckets with an expected count below [`LEAST_EXPECTED`] are pooled into one. It is tested like
+/// the others, unless its own expected count is as small and nothing was observed in it.
 pub fn g_test(counts: &[u64], law: &[f64]) -> GTest {
     let samples = counts.iter().sum::<u64>() as f64;
     let mut pooled = (0.0, 0.0);

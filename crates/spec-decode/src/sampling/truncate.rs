@@ -8,8 +8,8 @@ use super::softmax::sum;
 /// Number of tokens that are sorted at first if the number to keep is unknown.
 const FIRST_SORTED: usize = 64;
 
-/// Sets the weight of every token that the options do not keep to 0. Returns false if they keep
-/// all.
+/// Sets the weight of every token that the options do not keep to 0. Returns false, and changes
+/// nothing, if no option is set.
 ///
 /// `law` holds non-negative weights that need not sum to 1. Tokens are ordered by weight, of equal
 /// ones the lower id first, so that the kept set is a function of the weights alone.

@@ -155,7 +155,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         taken.map_err(|fault| fault.at(number))
     }
 
-    /// Draws the most probable token of all, if the draft may go on with it.
+    /// Adds the most probable token of all to the draft. Returns false if the mask does not allow
+    /// it.
     pub(super) fn draft_best(
         &self,
         round: &mut DraftingRound,
@@ -210,7 +211,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         })
     }
 
-    /// The looked-up tokens, and the beginning draft after them, with the room that it has.
+    /// The looked-up tokens, and the draft that begins after them, with the room that it has.
     #[allow(clippy::type_complexity, reason = "read once, by the only caller")]
     fn begin_draft(
         &mut self,

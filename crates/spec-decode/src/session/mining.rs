@@ -8,7 +8,7 @@ use super::{CachedGroups, Pair};
 
 impl Running {
     /// Inserts the n-grams of text that has become final; once the response has ended, those of all
-    /// remaining text.
+    /// remaining text. Returns the number of n-grams that were new to the cache.
     ///
     /// Draft tokens inside the context's re-tokenisation window are not final yet. An n-gram from
     /// there might occur in no complete text.

@@ -90,15 +90,16 @@ pub struct SessionConfig {
     /// Stop tokens (end of text, end of turn). The one that ends a response is kept in it.
     pub stop: BTreeSet<TargetId>,
     /// True if n-grams of verified text are inserted into the cache: in each round those of text
-    /// whose draft tokens are final, the others when the response ends.
+    /// whose draft tokens are final, the others when the response ends. Without
+    /// [`drafter_reads`](Self::drafter_reads), all of them when the response ends.
     pub learn_ngrams: bool,
     /// Number of most probable tokens among which the drafter draws, renormalised; 0 for all. This
     /// distribution is then q, so the distribution of the output does not change.
     pub draft_top: usize,
     /// True if the drafter reads a prompt when a response begins, and text as it is written.
     /// Otherwise it reads them before its first draft, as part of that round's time, and never if
-    /// nothing is drafted. The draft context follows then, and n-grams are learnt when it does: at
-    /// the end of the response at the latest.
+    /// nothing is drafted. The draft context is then brought up to date before each draft and at
+    /// the end of the response, when n-grams are learnt.
     pub drafter_reads: bool,
     /// True if proposals after the first rejected one are scored as well (one softmax each), for
     /// the training of an acceptance head.
@@ -244,13 +245,15 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.history = Some(history.into());
     }
 
-    /// Gives that text back; nothing is looked up any more.
+    /// Returns the text given to [`look_up_in`](Self::look_up_in), with the prompts and responses
+    /// since; nothing is looked up any more.
     pub fn take_history(&mut self) -> Option<CopySource> {
         self.history.take()
     }
 
-    /// Begins a response: both models read the prompt without its last token. `name` names the
-    /// random streams; at temperature 0 none is used.
+    /// Begins a response: both models read the prompt without its last token (the drafter later
+    /// without [`SessionConfig::drafter_reads`]). `name` names the random streams; at temperature 0
+    /// none is used.
     ///
     /// # Errors
     /// [`SpecError::EmptyPrompt`], [`SpecError::PromptTooLong`] for the target (a drafter reads the
@@ -333,7 +336,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         })
     }
 
-    /// Runs rounds until the response ends.
+    /// Begins a response and runs rounds until it ends.
     ///
     /// # Errors
     /// As [`start`](Self::start) and [`round`](Self::round).
@@ -376,8 +379,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             .map_or(&[], |running| &running.response)
     }
 
-    /// Prompt and response in draft tokens; without [`SessionConfig::drafter_reads`] without text
-    /// after the last draft, until the response ends.
+    /// Prompt and response in draft tokens. Without [`SessionConfig::drafter_reads`] the text after
+    /// the last draft is missing until the response ends.
     pub fn draft_context(&self) -> &[DraftId] {
         self.context.ids()
     }
@@ -492,8 +495,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// Replaces the content of the drafter's KV cache by `ids`, between responses. `read` must
-    /// leave exactly these tokens in the cache. A prompt that begins with them need not be read
-    /// again.
+    /// leave exactly these tokens in the cache, which is emptied otherwise. A prompt that begins
+    /// with them need not be read again, unless the session has no response yet.
     pub fn let_drafter_read<R>(&mut self, ids: &[DraftId], read: impl FnOnce(&mut D) -> R) -> R {
         let done = read(&mut self.drafter);
         let holds = self.drafter.len() == ids.len();

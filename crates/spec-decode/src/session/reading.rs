@@ -36,8 +36,8 @@ impl Window {
         [&context[..self.head], end].concat()
     }
 
-    /// Moves the window if the view leaves no room in `max_len` positions to draft `wanted` tokens.
-    /// The last drafted token needs no position.
+    /// Moves the window if the view leaves no room in `max_len` positions to draft `wanted` tokens,
+    /// or an eighth of `max_len` if that is less. The last drafted token needs no position.
     fn fit(&mut self, context: usize, max_len: usize, wanted: usize) {
         let stride = (max_len / 4).max(1);
         let room = (max_len + 1).saturating_sub(self.len(context));
@@ -77,8 +77,9 @@ impl Reading {
         self.fed.clear();
     }
 
-    /// Reads the context's view, except the last token and as many before it as can be read cheaply
-    /// with it. `wanted` is the number of tokens to be drafted.
+    /// Reads the context's view except the last token, if more than `few` tokens before that are
+    /// unread; otherwise these stay pending with it. `wanted` is the number of tokens to be
+    /// drafted.
     pub(super) fn catch_up(
         &mut self,
         drafter: &mut impl LanguageModel,

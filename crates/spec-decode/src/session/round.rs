@@ -66,7 +66,8 @@ impl DraftedRound {
         &self.input
     }
 
-    /// The probability with which each proposal was drafted (Eq. 1); 1 at temperature 0.
+    /// The probability with which each proposal was drafted (Eq. 1); 1 at temperature 0 and for
+    /// looked-up tokens.
     pub fn proposed(&self) -> impl Iterator<Item = f64> {
         let of = |proposal| path_probability(&self.drafted, proposal).unwrap_or(1.0);
         self.proposals.iter().map(of)
@@ -314,7 +315,8 @@ fn rows_of(logits: &[f32], positions: usize, vocab: usize) -> Result<Rows<'_>, F
 }
 
 impl CachedGroups {
-    /// The groups of a lexicon. They are rebuilt only if the cache was changed by another caller.
+    /// The groups of a lexicon. If they are `needed`, they are rebuilt after any change of the
+    /// cache that [`learn`](Self::learn) did not add, such as an eviction.
     fn of(&mut self, lexicon: &Lexicon<'_>, vocab: usize, needed: bool) -> &Groups {
         let generation = lexicon.cache().map_or((0, 0), |cache| {
             (std::ptr::from_ref(cache).addr(), cache.generation())

@@ -12,10 +12,10 @@ use crate::{Chance, Purpose, StreamName};
 pub(super) struct Running {
     /// Length of the prompt in draft tokens.
     pub(super) prompt_draft: usize,
-    /// Its tokens for the target.
+    /// The prompt in target tokens.
     pub(super) prompt: Vec<TargetId>,
     pub(super) response: Vec<TargetId>,
-    /// Number of its last tokens that are not in the draft context yet.
+    /// Number of the response's last tokens that are not in the draft context yet.
     pub(super) untranslated: usize,
     /// Distinct tokens of prompt and response, if there is a repetition penalty.
     pub(super) seen: Option<BTreeSet<TargetId>>,

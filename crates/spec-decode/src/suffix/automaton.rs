@@ -117,7 +117,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
         tokens * (lists + lists / 8 + 3 * (size_of::<((u32, I), u32)>() + 1) * 16 / 7)
     }
 
-    /// The longest suffix that occurs of a matching run followed by `token`.
+    /// The longest suffix that occurs of the run `at` with `token` appended.
     pub fn step(&self, at: Match, token: I) -> Match {
         let Match { mut state, mut len } = at;
         loop {
@@ -209,7 +209,8 @@ impl<I: TokenId> SuffixAutomaton<I> {
         }
     }
 
-    /// The state in which the longest run of a state with an edge's token is the longest.
+    /// The state whose longest run is that of `from` with the edge's token: the edge's end, or a
+    /// new state that is split off from it.
     fn whole(&mut self, from: u32, edge: u32) -> u32 {
         let Edge { token, to, .. } = self.edges[edge as usize];
         let len = self.states[from as usize].len + 1;

@@ -43,7 +43,7 @@ impl<I: TokenId> Generation<I> {
     }
 
     /// The part of a text that is new, if it begins with the whole last text, as the next turn of a
-    /// chat does.
+    /// chat does; otherwise all of it.
     fn rest<'a>(&self, text: &'a [I]) -> &'a [I] {
         let last = self.lengths.last().map_or(0, |length| *length as usize);
         let last = &self.tokens[self.tokens.len() - last..];
@@ -78,7 +78,8 @@ pub struct SuffixCorpus<I> {
 }
 
 impl<I: TokenId> SuffixCorpus<I> {
-    /// An empty corpus of at most `limit` bytes. One that has no room for a text stays empty.
+    /// An empty corpus of at most `limit` bytes, and at most 32 GiB. One that has no room for a
+    /// text stays empty.
     pub fn new(limit: usize) -> Self {
         Self {
             old: None,

@@ -66,7 +66,8 @@ impl<I: TokenId> SuffixCorpus<I> {
     /// are dropped.
     ///
     /// # Errors
-    /// A file that cannot be read, has more than `limit` bytes, is damaged, or is of another vocabulary.
+    /// A file that cannot be read, whose body has more than `limit` bytes, that is damaged, or of
+    /// another vocabulary.
     pub fn load(
         path: impl AsRef<Path>,
         limit: usize,

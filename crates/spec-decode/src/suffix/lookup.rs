@@ -38,7 +38,7 @@ pub struct SuffixLookup<I> {
 struct Branch<'a, I> {
     automaton: &'a SuffixAutomaton<I>,
     at: Match,
-    /// True for the present text, whose copies may reach its end and go on after it.
+    /// True for the present text, whose copies may reach its end and continue after it.
     own: bool,
 }
 
@@ -55,7 +55,7 @@ impl<I: TokenId> SuffixLookup<I> {
         }
     }
 
-    /// Begins another text.
+    /// Begins another text. The present one is dropped; [`absorb`](Self::absorb) keeps it.
     pub fn start(&mut self, prompt: &[I]) {
         self.own = SuffixAutomaton::default();
         self.text.clear();

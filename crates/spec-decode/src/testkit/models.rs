@@ -92,8 +92,8 @@ impl<I: TokenId> LanguageModel for FakeModel<I> {
     }
 }
 
-/// Pseudo-random logits in about `[-spread, spread]` for the tokens in `active`, and `-inf`
-/// elsewhere. They are a function of the seed, all tokens before, and the token.
+/// Pseudo-random logits in `[-spread, spread)` for the tokens in `active`, and `-inf` elsewhere.
+/// They are a function of the seed, all tokens before, and the token.
 pub fn hashed_rows<I: TokenId>(seed: u64, vocab: usize, active: Vec<u32>, spread: f32) -> RowFn<I> {
     Arc::new(move |ids: &[I]| {
         let state = ids

@@ -21,7 +21,7 @@
 //! Given all outcomes before choice i, the draft is accepted up to there with probability w_{i-1}.
 //! At the end that is the rule. Before it, suppose it for choice i + 1. The draft is accepted
 //! beyond choice i with probability A = sum_x q_i(x) min(1, w_{i-1} P_i(x) / q_i(x)) = sum_x
-//! min(q_i(x), w_{i-1} P_i(x)) = w_{i-1} - R_i; Of the other cases, 1 - A = R_i + 1 - w_{i-1}, h_i
+//! min(q_i(x), w_{i-1} P_i(x)) = w_{i-1} - R_i. Of the other cases, 1 - A = R_i + 1 - w_{i-1}, h_i
 //! selects just R_i more, together w_{i-1}. (For a token drawn from p, q_i = P_i: A = w_{i-1},
 //! nothing to add.)
 //!

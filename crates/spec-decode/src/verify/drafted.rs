@@ -115,7 +115,8 @@ fn follow(
     let accepted = score.stands(score.proposal);
     let (possible, fails) = (score.target > 0.0, stands * (1.0 - accepted));
     scores.path.push(score);
-    // A token that is possible after the outcome is not in its residual.
+    // If the choice can fail, its residual is 0 on the outcome taken, and so on that outcome's
+    // tokens.
     if fails > 0.0 && !choice.holds(proposal) {
         scores.coincidence += fails * choice.residual_share(proposal);
     }

@@ -25,7 +25,8 @@ pub struct Groups {
 
 impl Groups {
     /// Partitions `target_vocab` tokens. The cost is linear in vocabulary and cache. A session does
-    /// this once per response and adds the n-grams that it learns by [`insert`](Self::insert).
+    /// this at the first use in a response and after evictions and replacements in the cache, and
+    /// adds the other n-grams that it learns by [`insert`](Self::insert).
     pub fn new(lexicon: &Lexicon<'_>, target_vocab: usize) -> Self {
         let direct = lexicon.direct();
         let mut groups = Self {
@@ -51,8 +52,8 @@ impl Groups {
         groups
     }
 
-    /// Adds an n-gram that has just been inserted. It costs a look-up, and a comparison if the
-    /// token has another n-gram.
+    /// Adds an n-gram that has just been inserted, without an eviction or replacement. It costs a
+    /// look-up, and a comparison if the token has another n-gram.
     pub fn insert(&mut self, cache: &NgramCache, draft: &[DraftId], target: TargetId) {
         let (Some(entry), Some(&start)) = (cache.entry_of(draft), draft.first()) else {
             return;

@@ -159,10 +159,11 @@ pub struct Evidence<'a> {
 pub enum Origin {
     /// Bonus token: every proposal was accepted, and the token was drawn from p.
     Bonus,
-    /// A proposal was rejected, and the token was drawn from the residual distribution (argmax at
-    /// temperature 0).
+    /// A proposal was rejected, and the token was drawn from the residual distribution (at
+    /// temperature 0 it is the argmax, in mode `slem` the target's own draw).
     Residual,
-    /// The proposal's group was accepted, but another token of it was drawn (group rule only).
+    /// A token other than the proposal was drawn from p: one of the accepted group, or any token if
+    /// the draft's distribution is unknown there (group rule only).
     Group,
 }
 
@@ -176,8 +177,8 @@ pub struct Verdict {
     /// Origin of that token.
     pub origin: Origin,
     /// Scores of the verified proposals. Token by token these are the accepted ones and the
-    /// rejected one, if any; in a block, all up to the first to which the target gives probability
-    /// 0.
+    /// rejected one, if any. In a block, they are all up to the first that the draft's path does
+    /// not take, because the target gives a choice probability 0 or another token was drawn from p.
     pub scores: Vec<Score>,
 }
 

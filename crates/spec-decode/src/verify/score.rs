@@ -7,8 +7,8 @@ use vocab_align::DraftId;
 pub struct Score {
     /// p: the target's probability, given the proposals before it (0 or 1 at temperature 0).
     pub target: f64,
-    /// q': the probability with which it was proposed (Eq. 1-2). 1 at temperature 0 and in mode
-    /// `slem`, where the acceptance probability is p itself.
+    /// q': the probability with which it was proposed (Eq. 1-2). 1 at temperature 0, in mode `slem`
+    /// and for looked-up tokens, where the acceptance probability is p itself.
     pub proposal: f64,
     /// Choices under the group rule, which determine acceptance instead of p and q'; `None` under
     /// other rules.
