@@ -1,4 +1,4 @@
-//! `omnidraft costs`.
+//! `omnidraft costs`: costs of drafts and of verification, in steps of the target.
 
 use adaptive_draft::{AcceptanceStop, Head, SCALARS};
 use anyhow::{Context, Result, bail};

@@ -1,4 +1,5 @@
-//! `omnidraft pad`.
+//! `omnidraft pad`: the padding of a target at which a drafter's step takes a wanted share of the
+//! target's.
 
 use std::path::PathBuf;
 

@@ -101,8 +101,8 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl JobConfig {
-    /// The decoding settings that all arms share: sampling, `max_new_tokens`, `weights` and
-    /// `threads`; the other keys are those of the first arm.
+    /// The decoding settings that all arms share: sampling, `max_new_tokens`, `ignore_eos`,
+    /// `weights`, `kv` and `threads`; the other keys are those of the first arm.
     pub fn decode(&self) -> DecodeConfig {
         let first = self.arms.first();
         first.map(|arm| arm.decode.clone()).unwrap_or_default()
@@ -136,7 +136,7 @@ impl JobConfig {
         }
     }
 
-    /// Faults of a stored self.
+    /// Faults of a stored job, by key.
     fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = Vec::new();
         for (key, empty) in [
@@ -211,8 +211,8 @@ const GONE: [(&str, &str, &str); 14] = [
     ("head", "weight_decay", "0.01"),
 ];
 
-/// Removes keys that became constants if they have the constant's value. A key with another value stays,
-/// and is refused as unknown.
+/// Removes keys that became constants if they have the constant's value. A key with another value
+/// stays, and is refused as unknown.
 ///
 /// # Errors
 /// An arm of a program that did not know `learn.ends`: its loss was another one.

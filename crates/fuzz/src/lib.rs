@@ -1,13 +1,14 @@
 //! Seeded mutations of every file that the program reads.
 //!
-//! A *reader* ([`Reader`]) is a door of this workspace for bytes that somebody else wrote: a
-//! tokenizer, a checkpoint, an experiment, rows of a run. A few valid files of each (*seeds*) are
-//! damaged in ways that keep much of their structure ([`mutate`]), and the reader is called. It may
-//! accept or refuse; it may not panic, hang, or take more memory than the file warrants.
+//! A *reader* ([`Reader`]) is a function of this workspace that reads bytes which somebody else
+//! wrote: a tokenizer, a checkpoint, an experiment, rows of a run. A few valid files of each
+//! (*seeds*) are damaged in ways that keep much of their structure ([`mutate`]), and the reader is
+//! called. It may accept or refuse; it may not panic, hang, or take more memory than the file
+//! warrants.
 //!
-//! Every input follows from the root seed, the reader's name and its number, so a failure is repeated
-//! by naming the three. Inputs are tried in a process of their own ([`worker`]), which a parent
-//! watches and starts again after the input that killed it ([`supervisor`]).
+//! Every input follows from the root seed, the reader's name and its number, so a failure is
+//! repeated by naming the three. Inputs are tried in a process of their own ([`worker`]), which a
+//! parent watches and starts again after the input that killed it ([`supervisor`]).
 //!
 //! ```
 //! let reader = fuzz::readers::named("config").unwrap();
@@ -35,8 +36,8 @@ use mutate::Shape;
 
 /// Longest time that one input may take, in seconds.
 pub const LONGEST_S: f64 = 2.0;
-/// Largest memory that one input may take, in bytes. Seeds are a few kilobytes, so this leaves room for
-/// tables whose size a file states and which are small.
+/// Largest memory that one input may take, in bytes. Seeds are a few kilobytes, so this leaves room
+/// for small tables whose size a file states.
 pub const MOST_MEMORY: usize = 256 << 20;
 
 /// Outcome of reading an input.
@@ -57,7 +58,7 @@ impl<T, E> From<Result<T, E>> for Outcome {
     }
 }
 
-/// A door for foreign bytes.
+/// A function that reads bytes from elsewhere, with valid examples of its files.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader {
     /// Its name on the command line.

@@ -221,7 +221,8 @@ fn write(campaign: &Campaign, out: &std::path::Path) -> Result<()> {
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts, and gives no more than twice the bound: what wants gigabytes dies here, not the machine.
+/// An allocator that counts bytes and refuses more than twice [`MOST_MEMORY`], so that an input
+/// which asks for gigabytes ends this process and not the machine.
 struct Counting;
 
 impl Counting {

@@ -14,7 +14,7 @@ use crate::{LONGEST_S, MOST_MEMORY, Outcome, Reader};
 
 /// Inputs of one worker; a fresh one now and then keeps leaks of libraries from adding up.
 const INPUTS: u64 = 20_000;
-/// Failures of one reader after which the others are tried: more of the same tells nothing.
+/// Number of failures after which a reader is left: more of them would show nothing new.
 const MOST_FAILURES: usize = 50;
 
 /// Kind of a failure.
@@ -59,7 +59,7 @@ pub struct Tally {
     pub longest_s: f64,
     /// Largest memory of one input, in bytes.
     pub most_bytes: usize,
-    /// Inputs that failed, at most a few of them.
+    /// Inputs that failed; the reader is left after `MOST_FAILURES` of them.
     pub failures: Vec<Failure>,
 }
 
@@ -176,7 +176,8 @@ impl Worker {
         })
     }
 
-    /// Follows the worker to its end. Returns the last input begun, and whether it came to its end.
+    /// Follows the worker to its end. Returns the number of the last input begun, and true if the
+    /// process ended without a failure.
     fn watch(
         &mut self,
         tally: &mut Tally,
@@ -198,7 +199,8 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) if open => {
                     let index = at.unwrap_or_default();
                     tally.fail(index, Kind::Hang, format!("more than {LONGEST_S} s"));
-                    // Killed already or not: it is waited for below.
+                    // An error means that it has ended already; the next line waits for it either
+                    // way.
                     let _ = self.child.kill();
                     self.child.wait()?;
                     return Ok((at, false));

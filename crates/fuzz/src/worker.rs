@@ -44,7 +44,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Tries inputs one after the other and writes [`Line`]s. The folder `scratch` is emptied before each.
+/// Tries inputs one after the other and writes [`Line`]s to stdout. The folder `scratch` is emptied
+/// before each.
 ///
 /// # Errors
 /// Seeds that cannot be made, a folder that cannot be emptied, a parent that has gone.

@@ -59,7 +59,8 @@ impl Hub {
     }
 
     /// The hub and folders that `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE` and `HF_TOKEN` (or the
-    /// token file in `HF_HOME`) name.
+    /// token file in `HF_HOME`) name. Without `HF_HOME` it is `huggingface` in `XDG_CACHE_HOME`, or
+    /// in `~/.cache`.
     ///
     /// # Errors
     /// [`HubError::NoHome`].

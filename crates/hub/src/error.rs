@@ -36,7 +36,7 @@ pub enum HubError {
         repo: String,
         /// File.
         file: String,
-        /// Message of the error below.
+        /// Message of the underlying error.
         message: String,
     },
     /// A download broke off.
@@ -46,7 +46,7 @@ pub enum HubError {
         repo: String,
         /// File.
         file: String,
-        /// Message of the error below.
+        /// Message of the underlying error.
         message: String,
     },
     /// The partial file of an earlier download is longer than the file at the hub.

@@ -140,8 +140,8 @@ pub struct Offer {
     pub parameters: Option<u64>,
 }
 
-/// Size and access, by the hub, of the model that `hf:owner/name` names. Nothing is downloaded. `None` if the
-/// path names no model of the hub.
+/// Size of the model that `hf:owner/name` names, and the access to it, as the hub reports them.
+/// Nothing is downloaded. `None` if the path names no model of the hub.
 ///
 /// # Errors
 /// An invalid name; the hub does not answer, or not in its form.
@@ -208,7 +208,7 @@ impl Hub {
         Ok(snapshot.folder())
     }
 
-    /// Size and access of a model, by the hub.
+    /// Size of a model and the access to it, as the hub reports them.
     ///
     /// # Errors
     /// The hub does not answer, or not in its form.

@@ -1,10 +1,10 @@
-//! Layout of a run's folder. No other module knows the names of its files.
+//! Layout of a run's folder. The names of its files are defined here, except those in `slurm/`.
 //!
 //! ```text
 //! ROOT/experiment.json             the experiment and its jobs
 //! ROOT/.machine-HOST.lock          lock of timed jobs on HOST
 //! ROOT/STAGE/CELL/lock             lock of the process that runs the job
-//! ROOT/STAGE/CELL/manifest.json    status of the job, written last
+//! ROOT/STAGE/CELL/manifest.json    status of the job; `complete` is its last write
 //! ROOT/STAGE/CELL/prompts.jsonl    the answers so far, while it runs
 //! ROOT/STAGE/CELL/checkpoint.json  position from which a stopped job resumes, beside the learnt state
 //! ROOT/STAGE/CELL/error.txt        error of a failed job
@@ -101,7 +101,8 @@ impl RunRoot {
         Ok(cells)
     }
 
-    /// True if the folder holds nothing but files of a run that ended before its start.
+    /// True if the folder holds nothing but locks and partial files of a run that ended before it
+    /// wrote `experiment.json`.
     pub(crate) fn is_unused(&self) -> Result<bool, JobsError> {
         let ours = |name: &std::ffi::OsString| {
             let text = name.to_string_lossy();

@@ -25,8 +25,8 @@ impl RunRoot {
     /// Returns the states of `jobs`.
     ///
     /// # Errors
-    /// A folder with other files, or of another experiment, or with a cell that this program must
-    /// not continue: see [`state::inspect`].
+    /// Two jobs of one name; a folder with other files, or of another experiment, or with a cell
+    /// that this program must not continue: see [`state::inspect`].
     pub fn claim(
         &self,
         record: &RootRecord,

@@ -37,7 +37,8 @@ impl JobId {
     ///
     /// # Errors
     /// [`JobsError::BadName`] if one of them is not valid as a folder's name and as an unquoted
-    /// word of a shell: only letters, digits and `._+=,-`.
+    /// word of a shell: 1 to 255 letters, digits and `._+=,-`, the first one neither `.` nor `-`;
+    /// or if the stage has the name of another folder of a run.
     pub fn new(stage: &str, cell: &str) -> Result<Self, JobsError> {
         let reserved = RESERVED
             .contains(&stage)

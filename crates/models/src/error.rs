@@ -112,7 +112,7 @@ pub enum ModelsError {
         /// The text.
         shape: String,
     },
-    /// An engine only replays.
+    /// An engine has no weights in this process: it replays a recording, or a worker has them.
     #[error("this engine has no weights that could be replaced")]
     NoWeights,
     /// An engine is not on the processor.

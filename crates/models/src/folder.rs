@@ -198,7 +198,8 @@ pub fn check_model(path: &Path) -> Result<(), FolderError> {
     Ok(())
 }
 
-/// Checks that a local path is a model folder, without reading its files.
+/// Checks that a local path is a model folder. Its configuration, weights and tokenizer are not
+/// parsed.
 ///
 /// # Errors
 /// As [`check_model`]; a folder without a tokenizer.

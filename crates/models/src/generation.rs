@@ -144,7 +144,8 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Reads the settings of a model folder; empty if it has no such file.
+    /// Reads the settings of a model folder: those of `generation_config.json`, or, if there is no
+    /// such file, those among the keys of `config.json`; empty without either.
     ///
     /// # Errors
     /// A `generation_config.json` that cannot be read or is not an object, or whose `eos_token_id`

@@ -434,7 +434,8 @@ fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
         .filter(|(_, (_, kind))| mergeable(**kind))
         .map(|(id, (token, _))| (token.as_str(), id))
         .collect();
-    // Sorted by descending score, then by lengths and ids, so that the order is unique.
+    // Sorted by descending score, then by the ids of the piece and of its parts, so that the order
+    // is unique.
     let mut pairs = BTreeMap::new();
     for (piece, id) in &ids {
         for (cut, _) in piece.char_indices().skip(1) {

@@ -1,15 +1,18 @@
 //! Model folders: weights, tokenizer, chat template, special tokens, and a decode engine.
 //!
-//! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] is its part without weights, which
-//!   suffices to write and read tokens;
-//! * [`TargetFolder`] is the folder of a target, decoded by an engine of this program or by a worker of PyTorch;
-//! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] aligns their vocabularies;
-//! * [`ChatTemplate`] is the template of a folder, [`PromptTemplate`] that of a recipe of `omnidraft pretrain`;
-//!   both shorten a long prompt as text, so that drafter and target read the same;
+//! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] is its part without
+//!   weights, which suffices to write and read tokens;
+//! * [`TargetFolder`] is the folder of a target, decoded by an engine of this program or by a
+//!   worker of PyTorch;
+//! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] aligns their
+//!   vocabularies;
+//! * [`ChatTemplate`] is the template of a folder, [`PromptTemplate`] that of a recipe of
+//!   `omnidraft pretrain`; both shorten a long prompt as text, so that drafter and target read the
+//!   same;
 //! * [`Talk`] is a conversation whose questions are known beforehand, answered turn by turn;
 //! * [`Generation`] holds the generation settings of a model's owner that are not applied here;
-//! * [`import_gguf`] converts a GGUF file to a folder; [`gguf_text`] gives a folder's text as the keys of such a
-//!   file;
+//! * [`import_gguf`] converts a GGUF file to a folder; [`gguf_text`] gives a folder's text as the
+//!   keys of such a file;
 //! * [`step`] measures the time of a decoding step on this machine.
 
 use std::collections::BTreeMap;
@@ -94,8 +97,8 @@ impl<I: TokenId> Deref for ModelFolder<I> {
 }
 
 impl<I: TokenId> ModelFolder<I> {
-    /// Opens the files of weights and checks their headers, and loads the text as [`ModelText::load`]
-    /// does.
+    /// Opens the files of weights and checks their headers, and loads the text as
+    /// [`ModelText::load`] does.
     ///
     /// # Errors
     /// As [`ModelText::load`]; weights that are missing or malformed.
@@ -129,9 +132,8 @@ impl<I: TokenId> ModelFolder<I> {
         &self.weights
     }
 
-    /// The same model with padding that costs time and does not change its output.
-    ///
-    /// `layers` blocks and `width` inner columns an MLP.
+    /// The same model with `layers` more idle blocks and `width` more idle inner columns in every
+    /// MLP, which cost time and do not change its output.
     #[must_use]
     pub fn padded(&self, layers: usize, width: usize) -> Self {
         let padding = Padding {

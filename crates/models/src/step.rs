@@ -130,9 +130,9 @@ impl Stepper {
     }
 }
 
-/// Measures both models in turn (four drafter steps, one target step, one target forward over five
-/// tokens), so that a disturbance of the machine affects both, and each finds the processor's cache
-/// as the other leaves it.
+/// Measures both models in turn (four drafter steps, one target step, four drafter steps, one
+/// target forward over five tokens), so that a disturbance of the machine affects both, and each
+/// finds the processor's cache as the other leaves it.
 ///
 /// # Errors
 /// Errors of the engines.

@@ -1,5 +1,5 @@
-//! Conversations whose questions are known beforehand, as those of MT-Bench: each prompt is a question with what was
-//! said before it.
+//! Conversations whose questions are known beforehand, such as those of MT-Bench: each prompt is a
+//! question after the exchanges before it.
 
 use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
 use vocab_align::{TargetId, TokenId};
@@ -21,20 +21,22 @@ pub struct Exchange {
 pub struct FittedTurn<I> {
     /// The text that is fed, template included.
     pub text: String,
-    /// It in tokens.
+    /// The text in tokens.
     pub ids: Vec<I>,
-    /// The question as far as it fitted.
+    /// The part of the question that fits.
     pub said: String,
-    /// Exchanges before it that fitted: so many of the last ones.
+    /// Number of exchanges before the question that are part of the text; they are the last ones.
     pub kept: usize,
 }
 
 impl<I: TokenId> ModelText<I> {
-    /// A question after what was said `before`, within the budget of prompts: the oldest exchanges are left out until
-    /// it fits, and of a question that does not fit alone what [`ChatTemplate::fit`](crate::ChatTemplate::fit) keeps.
+    /// A question after the exchanges `before` it, within the maximum length of prompts. The oldest
+    /// exchanges are left out until the text fits; a question that is too long by itself is
+    /// shortened by [`ChatTemplate::fit`](crate::ChatTemplate::fit).
     ///
     /// # Errors
-    /// A template that fails, or takes the budget itself; text the tokenizer refuses.
+    /// A template that fails, or that alone is longer than a prompt may be; text that the tokenizer
+    /// refuses.
     pub fn fit_turn(&self, before: &[Exchange], question: &str) -> Result<FittedTurn<I>> {
         for start in 0..before.len() {
             let kept = before.get(start..).unwrap_or_default();
@@ -59,11 +61,12 @@ impl<I: TokenId> ModelText<I> {
         })
     }
 
-    /// A question after all that was said `before`: text and tokens. Without a chat template, what was said stands above
-    /// the question, with empty lines between.
+    /// A question after all exchanges `before` it: text and tokens. Without a chat template, the
+    /// exchanges stand above the question, with empty lines between them.
     ///
     /// # Errors
-    /// A template that fails, as those do that know no answers; text the tokenizer refuses.
+    /// A template that fails, for example because it does not know the role `assistant`; text that
+    /// the tokenizer refuses.
     pub fn turn(&self, before: &[Exchange], question: &str) -> Result<(String, Vec<I>)> {
         if before.is_empty() {
             let rendered = self.template.render(question)?;
@@ -89,20 +92,20 @@ impl<I: TokenId> ModelText<I> {
     }
 }
 
-/// The conversation that a stream of prompts is in. The answers in it are what the target alone says, taking the most
-/// probable token each time: they are the same whoever answers the last question, and need no memory of who did before.
+/// The conversation that a stream of prompts is in. Its answers are the target's own greedy ones,
+/// so that they are the same for every arm, whichever arm answered before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Talk {
     said: Vec<Exchange>,
 }
 
 impl Talk {
-    /// The exchanges before a question, to which the `earlier` ones belong, oldest first: `engine`, the target's, is
-    /// asked for its greedy answer, of up to `longest` tokens, where it is not known from the question before. With
-    /// `ignore_end` answers go on past their end.
+    /// The exchanges before a question, whose `earlier` questions are given, oldest first. Answers
+    /// that are not known from the call before are decoded greedily by `engine`, which is the
+    /// target's, up to `longest` tokens; with `ignore_end` they continue after their end.
     ///
     /// # Errors
-    /// Those of the engine and of [`ModelText::fit_turn`].
+    /// Errors of the engine and of [`ModelText::fit_turn`].
     pub fn before(
         &mut self,
         earlier: &[String],
@@ -120,7 +123,7 @@ impl Talk {
                 max_new_tokens: longest,
                 stop: target.stop_tokens_unless(ignore_end),
             };
-            // Nothing is drawn where the most probable token is taken.
+            // Greedy decoding draws nothing, so that any stream serves.
             let name = StreamName::new(0, 0);
             let done = decode_plain(engine, &turn.ids, &config, name, &mut NoSink)?;
             self.said.push(Exchange {

@@ -176,8 +176,8 @@ impl TargetFolder {
         (text + DRAFT_ROOM).min(self.max_context())
     }
 
-    /// Creates a decode engine: a sequence with a KV cache of its own. A worker reads of the
-    /// settings the context alone.
+    /// Creates a decode engine: a sequence with a KV cache of its own. Of the settings, a worker
+    /// reads only the context.
     ///
     /// # Errors
     /// Errors of the engine.

@@ -15,7 +15,8 @@ use super::TemplateError;
 
 /// File of a model folder that holds its template.
 pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
-/// File of a model folder with the maximum length of prompts.
+/// File of a model folder with the maximum length of prompts, and with the meaning of names of
+/// special tokens in them.
 pub const TEMPLATE_FILE: &str = "omnidraft.json";
 
 const SLOT: &str = "{prompt}";

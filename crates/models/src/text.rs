@@ -33,6 +33,7 @@ impl<I: TokenId> ModelText<I> {
     /// Loads `config.json`, `tokenizer.json`, the chat template if there is one, and the optional
     /// `omnidraft.json`. `hf:owner/name` stands for a folder that is downloaded first.
     ///
+    /// # Errors
     /// A missing or malformed file, with its name; a vocabulary larger than the embedding; a failed
     /// download.
     pub fn load(path: &Path) -> Result<Self> {

@@ -17,7 +17,8 @@ static KNOWN: Mutex<BTreeMap<String, Walk>> = Mutex::new(BTreeMap::new());
 /// Chooses the fastest order in which an engine on the processor reads its weights. It is known
 /// from this process, or from the file in the user's cache (`omnidraft/walks.json` in
 /// `XDG_CACHE_HOME` or `~/.cache`) if it still is about the fastest; otherwise it is measured now,
-/// which takes about a second, and kept there. Results do not depend on it. Weights that fit the processor's caches are left alone.
+/// which takes about a second, and kept there. Results do not depend on it. Weights that fit the
+/// processor's caches are left alone.
 pub fn tune(engine: &mut CpuEngine, weights: WeightType) {
     let file = user_file();
     let how = How::Kept(CpuEngine::walk_holds);

@@ -11,8 +11,12 @@ use results::StageSpec;
 use results::{Metric, Split};
 use std::path::Path;
 
-/// The stage that figures of the stream are drawn from, if it is not that of the tables: the one
-/// that its cells start from, or an earlier one of the chain, else the first with a stream.
+/// The stage that figures of the stream are drawn from; `None` if it is `stage`, that of the
+/// tables. Candidates are the stages that its cells start from, back along the chain, then all
+/// others: the first one with rows of a stream, or with missing cells, is taken.
+///
+/// # Errors
+/// A damaged cell.
 pub fn stream_stage(
     root: &Path,
     experiment: &Experiment,

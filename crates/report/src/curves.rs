@@ -15,7 +15,7 @@ pub struct Band {
 }
 
 impl Band {
-    /// Summarises one value per seed; `None` if a seed has no value.
+    /// Summarises one value per seed; `None` if a seed has no value or if there are no seeds.
     pub fn of(values: &[Option<f64>]) -> Option<Self> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
         if values.is_empty() {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// The answers that share every coordinate but the seed; prompts and seeds are resampled within it.
 #[derive(Debug)]
 pub struct Stratum {
-    /// Value on every axis but `arm`.
+    /// Value on every axis but `arm`, and but `seed` unless the page has that axis.
     pub at: Where,
     /// Folders of its cells, relative to the root.
     pub cells: Vec<String>,
@@ -93,7 +93,7 @@ impl Estimates {
     }
 
     /// The value at a place of the table: the arithmetic mean over the strata that agree with it;
-    /// `None` if one of them has none.
+    /// `None` if one of them has none or if there is no such arm.
     pub fn value(&self, metric: Metric, at: &Where) -> Option<Estimate> {
         let arm = self.arm(at)?;
         let found: Option<Vec<&Estimate>> = self

@@ -60,7 +60,8 @@ impl Built {
 /// Builds the page of a root folder.
 ///
 /// # Errors
-/// A folder without an experiment, a damaged cell, or no complete cell.
+/// A folder without an experiment, an unknown name in its report section, a damaged cell, or no
+/// complete cell.
 pub fn build(root: &Path) -> Result<Built, ReportError> {
     let experiment = spec::read(root)?;
     let Some(spec) = experiment.table_stage() else {
@@ -397,7 +398,7 @@ fn heading(id: &str) -> &'static str {
     }
 }
 
-/// An SVG for inclusion in an HTML page, which knows the names of its elements.
+/// An SVG for inclusion in an HTML page, which needs no namespace.
 fn inline(svg: &str) -> String {
     svg.replacen(" xmlns=\"http://www.w3.org/2000/svg\"", "", 1)
 }

@@ -134,9 +134,11 @@ pub fn load(path: &Path) -> Result<PaperData, ReportError> {
 const K: f64 = 4.0;
 
 /// Overhead of a round in the paper's Table 1, in target steps, beyond the target's own step and
-/// the drafter's. An arm without merging has 1 + 4 acceptance tokens per round, so that the cost of
-/// a round is that over its speedup; the overhead is the part that the steps of Table 8 do not
-/// explain, mean over cells.
+/// the drafter's.
+///
+/// An arm without merging has 1 + 4 times its acceptance rate tokens per round, so that this number
+/// over its speedup is the cost of a round. The overhead is the part that the steps of Table 8 do
+/// not explain, mean over cells.
 ///
 /// # Errors
 /// A file of the paper's numbers without the required entries.
@@ -223,7 +225,9 @@ impl PaperData {
     }
 
     /// The same data for an experiment with other names: `names` maps its own names to those in
-    /// this data. Several own names may stand for the same name.
+    /// this data. Several own names may stand for the same name: values and places of claims are
+    /// then repeated for each, while the sides of an order and the steps of a trend take the first
+    /// one.
     ///
     /// # Errors
     /// A name that is not in this data.

@@ -3,7 +3,7 @@
 use results::{JudgedRound, Split};
 use std::collections::BTreeMap;
 
-/// Positions that are told apart; later ones are in no count.
+/// Number of positions that are counted, each by itself; later ones are in no count.
 pub const MOST: usize = 8;
 
 /// Counts of an arm's rounds in a segment and split.
@@ -43,8 +43,8 @@ impl Judged {
     }
 }
 
-/// Counts by arm, segment and split, in this order. A round judges its proposals one after the other and stops at the
-/// first that is not accepted.
+/// Counts by arm, segment and split, in this order. A round verifies its proposals one after the
+/// other and stops at the first that is not accepted.
 pub fn positions(rounds: &[JudgedRound]) -> Vec<Positions> {
     let mut all: BTreeMap<(&str, u32, &str), Positions> = BTreeMap::new();
     for round in rounds {

@@ -68,8 +68,8 @@ pub struct Wanted {
 }
 
 impl Stage {
-    /// Reads the cells of a stage below `root`: those of the plan in its order, then others in the
-    /// folder.
+    /// Reads the cells of a stage below `root`: those of the plan in its order; if the plan lists
+    /// none, those in the stage's folder.
     ///
     /// # Errors
     /// A damaged cell.

@@ -167,7 +167,7 @@ impl Estimate {
         })
     }
 
-    /// The ratio of this to another one, replicate by replicate.
+    /// The ratio of this to another one, replicate by replicate; `None` if it is not finite.
     pub fn over(&self, other: &Self) -> Option<Self> {
         let value = self.value / other.value;
         value.is_finite().then(|| Self {

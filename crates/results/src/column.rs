@@ -82,7 +82,8 @@ impl ColumnData {
         }
     }
 
-    /// True if all values are unknown; texts are always known.
+    /// True if all values are unknown. Texts count as known, so that a column of texts is always
+    /// written.
     pub(crate) fn is_unknown(&self) -> bool {
         match self {
             Self::Text(_) => false,

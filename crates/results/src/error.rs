@@ -99,7 +99,8 @@ pub enum ResultsError {
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// `read`, `write`, `create` or `remove`.
+        /// The operation that failed: `read`, `write`, `create`, `open`, `resume`, `cut` or
+        /// `remove`.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ROOT/experiment.json                  the experiment as it was run, with its report section
-//! ROOT/STAGE/CELL/manifest.json         configuration, machine and inputs; written last
+//! ROOT/STAGE/CELL/manifest.json         configuration, machine, inputs; `complete` last
 //!                 prompts.parquet       one row per prompt                  (PromptRow)
 //!                 rounds.parquet        one row per speculative round       (RoundRow)
 //!                 updates.parquet       one row per optimiser update        (UpdateRow)

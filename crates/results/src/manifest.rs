@@ -298,7 +298,7 @@ impl Manifest {
         own.unwrap_or_else(StepLatency::paper)
     }
 
-    /// True if an arm's draft tokens were looked up in the text so far, without a draft model.
+    /// True if an arm's draft tokens were copied from earlier text, without a drafter.
     pub fn looks_up(&self, arm: &str) -> bool {
         let own = self.arm(arm);
         own.is_some_and(|own| own["decode"]["draft"] == "prompt-lookup")
@@ -310,7 +310,8 @@ impl Manifest {
         objective.is_some_and(|objective| objective.is_string() && objective != "none")
     }
 
-    /// Cost of decoding a token plainly, at `decode.costs`.
+    /// Cost of decoding a token plainly, at `decode.costs`, in steps of the target; 1 without such
+    /// costs.
     pub fn plain_step(&self, arm: &str) -> f64 {
         let verify = self.arm(arm).map(|own| &own["decode"]["costs"]["verify"]);
         verify.and_then(|costs| costs[0].as_f64()).unwrap_or(1.0)
@@ -326,7 +327,8 @@ impl Manifest {
     /// differences from the first one; these are resolved.
     ///
     /// # Errors
-    /// [`ResultsError::NotACell`], [`ResultsError::Malformed`] with the line, [`ResultsError::Schema`].
+    /// [`ResultsError::NotACell`], [`ResultsError::Malformed`] with the line,
+    /// [`ResultsError::Schema`].
     pub fn read(dir: &Path) -> Result<Self, ResultsError> {
         let path = dir.join(MANIFEST_FILE);
         let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {

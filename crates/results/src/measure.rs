@@ -26,9 +26,10 @@ pub struct Answer {
     /// o of the implied speedup: overhead of a drafting round, in steps of the target, beside its
     /// own step and those of the drafter.
     pub round_overhead: f64,
-    /// Number of entries of the n-gram cache after the cell's last prompt.
+    /// Number of entries of the n-gram cache after the cell's last prompt, or after the segment's
+    /// if the page shows segments.
     pub end_ngrams: u32,
-    /// Bytes of the n-gram cache after the cell's last prompt.
+    /// Bytes of the n-gram cache after the same prompt.
     pub end_bytes: u64,
 }
 
@@ -44,8 +45,9 @@ impl Answer {
         f64::from(rounds) + self.latency_ratio * f64::from(self.forwards(drafted))
     }
 
-    /// The same with o for every round that drafted. If other rounds copied, rows do not identify
-    /// these; they are counted as the rounds with proposals, but at most the number of forwards.
+    /// Like [`steps`](Self::steps), plus o for every round in which the drafter ran. Rows do not
+    /// give the number of these rounds if other rounds copied: it is taken as the number of rounds
+    /// with proposals, at most that of the drafter's forwards.
     pub(crate) fn dearer_steps(&self, rounds: u32, proposing: u32, drafted: u32) -> f64 {
         let drafting = proposing.min(self.forwards(drafted));
         self.steps(rounds, drafted) + self.round_overhead * f64::from(drafting)

@@ -26,12 +26,17 @@ pub struct Published {
     pub bytes: u64,
 }
 
-/// Copies of the experiment in `from` what pages are made from: `experiment.json`, and of every
-/// complete cell its manifest (both on one line, without what arms have in common), prompts and turns of heads,
-/// the rounds and updates of timed cells, and the n-grams of streams, and the rounds and updates of other cells, where
-/// something on the page is made from them. Left out are states, journals, locks, pages, what heads said before the last
-/// quarter of their turns, and the times of cells that were not timed, which mean nothing and do not
-/// compress.
+/// Copies what pages are made from out of the run in `from`: `experiment.json` and, of every
+/// complete cell,
+///
+/// - the manifest, with arms as differences from the first one;
+/// - the rows of prompts, and those of acceptance heads (their losses and means only in the last
+///   quarter of the steps);
+/// - rounds and updates of timed cells, and of others if something on the page needs them;
+/// - the n-gram caches of cells with a stream, if something on the page needs them.
+///
+/// Times of untimed cells, which mean nothing and do not compress, are replaced by 0. States,
+/// journals, locks and pages are left out.
 ///
 /// Answers are kept if the page analyses their text: those of the stage that it shows, on held-out
 /// prompts if there are any; none without `answers`. If the rounds of such answers are left out,
@@ -212,9 +217,9 @@ struct Page {
     stage: Option<String>,
     /// True if it shows entries of the n-gram caches.
     ngrams: bool,
-    /// True where it shows rounds of a stage that was not timed; those of a timed one are always copied.
+    /// True if it needs the rounds of untimed cells; those of timed ones are always copied.
     rounds: bool,
-    /// True if it shows the updates of a stage that was not timed; those of a timed one are in a table.
+    /// True if it needs the updates of untimed cells; those of timed ones are always copied.
     updates: bool,
 }
 

@@ -40,7 +40,8 @@ impl CellReader {
 
     /// One row per speculative round, with the columns of `R`: [`RoundRow`] has all of them,
     /// [`JudgedRound`](crate::JudgedRound) the few that acceptance rates need. Published folders
-    /// keep the rounds of timed cells only; without the table the result is empty.
+    /// keep the rounds of timed cells, and of others only if the page needs them; without the table
+    /// the result is empty.
     ///
     /// # Errors
     /// A damaged or incomplete table, named with its file and line or column.

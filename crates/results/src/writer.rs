@@ -27,8 +27,8 @@ pub struct CellLengths {
 /// running cell can be watched. [`finish`](Self::finish) converts them to parquet and writes the
 /// manifest last: a folder whose manifest says `complete` has all results. [`create`](Self::create)
 /// removes the files of an unfinished cell; [`resume`](Self::resume) continues it from known
-/// [lengths](Self::lengths) of its journals. If the writer is dropped without `finish`, the folder
-/// is marked `interrupted`.
+/// [lengths](Self::lengths) of its journals. If the writer is dropped without `finish` or
+/// [`fail`](Self::fail), the folder is marked `interrupted`.
 #[derive(Debug)]
 pub struct CellWriter {
     dir: PathBuf,
@@ -262,7 +262,7 @@ fn end(manifest: &mut Manifest, status: CellStatus, seconds: f64) {
     manifest.seconds = Some((seconds * 1e3).round() / 1e3);
 }
 
-/// Writes a table, unless there are no rows.
+/// Writes a table, unless it has no rows and is not `prompts`.
 fn convert<R: Row>(journal: &Journal<R>, dir: &Path) -> Result<(), ResultsError> {
     let rows = read_journal::<R>(journal.path())?;
     if rows.len() as u64 != journal.rows() {

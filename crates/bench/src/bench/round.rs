@@ -125,9 +125,9 @@ struct Report {
     sampling_ms: f64,
     /// Draft to target tokens, n-gram cache included.
     translate_ms: f64,
-    /// Acceptance tests and residuals.
+    /// Acceptance tests and draws from residual distributions.
     verify_ms: f64,
-    /// Truncation of caches, retokenisation, new n-grams.
+    /// Truncation of KV caches, tokenising the text again, new n-grams.
     commit_ms: f64,
     /// Share of the round outside of the models.
     outside_share: f64,

@@ -67,7 +67,7 @@ impl Timed {
         done
     }
 
-    /// As [`clocked`](Self::clocked), for a forward.
+    /// As [`clocked`](Self::clocked), for a forward: waits until `least` has passed.
     fn step<T>(
         &mut self,
         work: impl FnOnce(&mut Decoder) -> Result<T, ModelError>,
@@ -86,8 +86,8 @@ impl Timed {
             .set(self.seconds.get() + duration.as_secs_f64());
     }
 
-    /// Seconds that a worker spent in its model so far; `None` for an engine of this program, all of
-    /// whose time is that of its model.
+    /// Seconds that a worker spent in its model so far; `None` for an engine of this program, all
+    /// of whose time is that of its model.
     pub(super) fn model_seconds(&self) -> Result<Option<f64>, TorchError> {
         match &self.decoder {
             Decoder::Own(_) => Ok(None),
@@ -118,7 +118,8 @@ impl DeviceLogits for Timed {
 
     fn best(&mut self, columns: &mut Vec<Option<u32>>) -> Result<(), ModelError> {
         self.clocked(|decoder| decoder.on_device()?.best(columns))?;
-        // The best column of random weights may belong to no token; one that does takes its place.
+        // The best column of random weights may belong to no token; it is then replaced by one that
+        // does.
         let tokens = self.tokens as u32;
         for column in columns.iter_mut().flatten() {
             *column %= tokens.max(1);

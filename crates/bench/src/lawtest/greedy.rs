@@ -50,7 +50,8 @@ struct Difference {
     gap: f32,
 }
 
-/// Compares every mode on every prompt; the n-gram cache learns from prompt to prompt.
+/// Compares every mode on every prompt; the n-gram cache learns from prompt to prompt. Returns the
+/// report, and the modes with a difference that is no tie.
 pub(super) fn run(
     args: &LawtestArgs,
     modes: &[Mode],
@@ -134,7 +135,8 @@ pub(super) fn run(
 }
 
 impl Compared {
-    /// Adds an answer that is different. A gap of less than `tie` is none of speculation's making.
+    /// Adds an answer that is different. If the gap is below `tie`, rounding explains the
+    /// difference.
     fn add(&mut self, found: Difference, tie: f32) {
         self.different += 1;
         self.ties += usize::from(found.gap < tie);

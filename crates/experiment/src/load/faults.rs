@@ -11,7 +11,8 @@ use crate::error::{ExperimentError, Fault};
 pub(crate) struct Faults(Vec<Fault>);
 
 impl Faults {
-    /// Adds one unless it is known, with the name that was probably meant where the message lists names.
+    /// Adds a fault unless it is known. If the message lists names, the most similar one is
+    /// advised.
     pub(crate) fn add(&mut self, place: Option<&Place>, key: &str, message: impl Into<String>) {
         let message: String = message.into();
         let hint = near::hint(key, &message);

@@ -1,17 +1,18 @@
 //! The known name that a wrong one was probably meant to be.
 
-/// Letters that may be wrong in a name for which another one is suggested.
+/// Maximum number of wrong letters in a name for which another one is suggested.
 const SLIPS: usize = 3;
 
-/// Advice for a message that names what was written and what may stand there.
+/// Advice for a message that names the wrong name and the known ones; `None` for other messages.
 pub(super) fn hint(key: &str, message: &str) -> Option<String> {
     let (wanted, known) = names(key, message)?;
     let near = nearest(wanted, known)?;
     Some(format!("did you mean `{near}`?"))
 }
 
-/// The wrong name and the known ones: of `unknown field `x`, expected one of `a`, `b`` (as serde says it), or of
-/// `there is no `x` (one of a, b)`. A message without the wrong name is about the last part of its key.
+/// The wrong name and the known ones: of `unknown field `x`, expected one of `a`, `b`` (as serde
+/// says it), or of `there is no `x` (one of a, b)`. A message without the wrong name is about the
+/// last part of its key.
 fn names<'a>(key: &'a str, message: &'a str) -> Option<(&'a str, Vec<&'a str>)> {
     let (before, known) = if let Some((before, rest)) = message.split_once("expected ") {
         if !before.starts_with("unknown ") {
@@ -27,7 +28,8 @@ fn names<'a>(key: &'a str, message: &'a str) -> Option<(&'a str, Vec<&'a str>)> 
     Some((wanted, known))
 }
 
-/// The one of `known` that differs from `wanted` by the fewest letters, the first of several; none where they are many.
+/// The one of `known` that differs from `wanted` by the fewest letters, the first of several;
+/// `None` if they are more than three, or more than half of the letters of `wanted`.
 pub fn nearest<'a>(wanted: &str, known: Vec<&'a str>) -> Option<&'a str> {
     let letters = wanted.chars().count();
     let wanted = wanted.to_lowercase();

@@ -135,7 +135,8 @@ impl Default for DecodeConfig {
 impl DecodeConfig {
     /// The sampler's settings.
     ///
-    /// # Errors Returned for the first option out of range.
+    /// # Errors
+    /// The first option that is out of range.
     pub fn sampling(&self) -> Result<Sampling, SamplingError> {
         Sampling::with_options(SamplingOptions {
             temperature: self.temperature,

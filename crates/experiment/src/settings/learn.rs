@@ -145,7 +145,8 @@ pub enum NothingToLearn {
 impl LearnConfig {
     /// The losses that these settings select.
     ///
-    /// # Errors Returned if no loss is selected.
+    /// # Errors
+    /// [`NothingToLearn`] if no loss is selected.
     pub fn terms(&self) -> Result<Terms, NothingToLearn> {
         match self.objective {
             ObjectiveName::None => return Err(NothingToLearn::Objective),

@@ -79,8 +79,8 @@ impl From<&CostsConfig> for Costs {
 
 /// Scale of the drafter's entropy, in nats, under `policy = "entropy"`.
 const ENTROPY_SCALE: f64 = 0.2;
-/// On the stream, one of this many rounds of `policy = "throughput"` and of lookups drafts more than is predicted to
-/// pay, so that the rule learns of it.
+/// On the stream, one of this many rounds of `policy = "throughput"` and of lookups drafts more
+/// tokens than is predicted to be fastest, so that the predictor sees their acceptance.
 pub const EXPLORE: usize = 8;
 
 impl DecodeConfig {
@@ -104,8 +104,9 @@ impl DecodeConfig {
     /// A new policy for one response. `head` and `plan` are used by the policies of these names;
     /// `streamed` is true if something is learned from the response.
     ///
-    /// # Errors Returned for keys out of range, and as [`MissingPart`](PolicyFault::MissingPart) if
-    /// the head or the plan is missing.
+    /// # Errors
+    /// Keys out of range; [`MissingPart`](PolicyFault::MissingPart) if the head or the plan is
+    /// missing.
     pub fn draft_policy<'a>(
         &self,
         head: Option<&'a Head>,
@@ -120,8 +121,8 @@ impl DecodeConfig {
             PolicyName::Entropy => Box::new(EntropyBound::new(k, ENTROPY_SCALE, self.threshold)?),
             PolicyName::Head => {
                 let head = head.ok_or(PolicyFault::MissingPart("an acceptance head"))?;
-                // On the stream a draft never stops inside a cached n-gram that it could still complete:
-                // drafters taught so are the faster ones afterwards.
+                // On the stream a draft never stops inside a cached n-gram that it could still
+                // complete: drafters taught so are the faster ones afterwards.
                 Box::new(AcceptanceStop::new(head, k, self.gamma, streamed)?)
             }
             PolicyName::Throughput => {

@@ -22,7 +22,7 @@ const EDGES: [u64; 12] = [
 ];
 /// Longest piece that is moved, doubled or dropped.
 const PIECE: usize = 64;
-/// Inputs do not grow beyond this.
+/// Length in bytes above which an input is replaced by a seed.
 const MOST_BYTES: usize = 1 << 20;
 
 /// Flips, overwrites, drops, doubles, moves or joins pieces.
@@ -57,7 +57,7 @@ pub fn mutate(mut input: Vec<u8>, seeds: &[Vec<u8>], rng: &mut ChaCha8Rng) -> Ve
     input
 }
 
-/// Writes an edge of 1, 2, 4 or 8 bytes over what is there.
+/// Overwrites 1, 2, 4 or 8 bytes with one of [`EDGES`], little-endian.
 pub fn overwrite(input: &mut [u8], at: usize, rng: &mut ChaCha8Rng) {
     let edge = pick(&EDGES, rng).to_le_bytes();
     let width = *pick(&[1, 2, 4, 8], rng);

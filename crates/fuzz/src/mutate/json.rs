@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::{bytes, pick};
 
-/// Changes one value, key or list of the document; bytes, where it is none.
+/// Changes one value, key or list of the document; if the input is no JSON, changes its bytes.
 pub fn mutate(input: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
     let Ok(mut document) = serde_json::from_slice::<Value>(&input) else {
         return bytes::mutate(input.clone(), &[input], rng);

@@ -102,7 +102,7 @@ pub fn toml(input: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
-/// Puts in, drops or moves pieces between braces, and words that do much.
+/// Inserts one of [`WORDS`], replaces a piece of the text by one, drops a piece or swaps two.
 pub fn template(input: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
     let text = String::from_utf8_lossy(&input).into_owned();
     let mut pieces: Vec<&str> = text.split_inclusive(['}', '\n', ' ', '(', ')']).collect();

@@ -28,7 +28,7 @@ pub enum Shape {
     Template,
     /// Eight bytes of length, a JSON header of that length, data.
     Safetensors,
-    /// A saved n-gram cache: header, body, checksum. The checksum is put right after the damage.
+    /// A saved n-gram cache: header, body, checksum. The checksum is corrected after the damage.
     Sealed,
 }
 

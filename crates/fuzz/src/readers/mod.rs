@@ -1,4 +1,4 @@
-//! The doors for foreign bytes, each with valid files and a call.
+//! All readers of bytes from elsewhere, each with valid files and a call.
 
 mod experiments;
 mod models;

@@ -135,7 +135,7 @@ pub const PARTIAL_TRACE: Reader = Reader {
         let read = || -> Result<()> {
             let path = folder.join("trace.parquet");
             let _ = std::fs::remove_file(&path);
-            // Both seeds go on, each as what it was.
+            // A recording is continued only with its own settings: those of one of the two seeds.
             let open = |top| -> Result<_> {
                 put(folder, "trace.parquet.part", bytes)?;
                 Ok((top, TraceWriter::open(&path, &info(top))?))

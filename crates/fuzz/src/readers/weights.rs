@@ -64,7 +64,7 @@ pub const GGUF_MODEL: Reader = Reader {
 fn rows(format: Format, folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let files = TensorFiles::of_file(format, &put(folder, name, bytes)?)?;
     let mut buffer = RowBuffer::default();
-    // Tensors of other types are told when they are asked for.
+    // A tensor of another type is an error only when its rows are requested.
     let readable = files
         .tensors()
         .filter(|(_, tensor)| tensor.encoding.is_ok());

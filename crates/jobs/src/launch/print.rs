@@ -3,7 +3,7 @@
 use super::{Batch, Launcher, Submission, quote, stages};
 use crate::{CellState, JobsError};
 
-/// A launcher that prints one command per line.
+/// A launcher that prints one command per line, also for jobs that a process is running.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PrintJobs;
 

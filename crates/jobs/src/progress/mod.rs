@@ -20,7 +20,7 @@ pub enum ViewMode {
     /// Bars if stderr is a terminal, else lines.
     #[default]
     Auto,
-    /// A line at the start and end of every job.
+    /// A line whenever a job starts, resumes, waits, ends, fails or is blocked.
     Lines,
     /// Nothing.
     Hidden,

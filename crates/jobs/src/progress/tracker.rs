@@ -174,7 +174,7 @@ impl Tracker {
         stages
     }
 
-    /// Numbers of answered prompts and of all prompts, of jobs that did not fail.
+    /// Numbers of answered prompts and of all prompts, of jobs that neither failed nor are blocked.
     pub(super) fn prompts(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for job in &self.jobs {

@@ -57,7 +57,8 @@ impl Clock {
     }
 
     fn directive(&self, flags: &str, directive: char) -> Option<String> {
-        // A time without a zone has neither name nor offset, and these forms are those of the C locale.
+        // A time without a zone has neither a name nor an offset. The other forms are those of the
+        // C locale.
         let own = match directive {
             'Z' | 'z' => return Some(String::new()),
             'f' => return Some(format!("{:06}", self.0.subsec_nanosecond() / 1000)),

@@ -1,5 +1,5 @@
-//! A model's own chat template, as Hugging Face ships it: Jinja in `chat_template.jinja`, or the key
-//! `chat_template` of `tokenizer_config.json`.
+//! A model's own chat template, as Hugging Face ships it: Jinja in `chat_template.jinja`, or the
+//! key `chat_template` of `tokenizer_config.json`.
 //!
 //! Rendered text equals that of transformers' `apply_chat_template` with the generation prompt: the
 //! same variables, functions (`raise_exception`, `strftime_now`), filters and methods of texts, and
@@ -123,12 +123,14 @@ pub struct Conversation {
 }
 
 impl ChatTemplate {
-    /// The template of a model folder whose context has `positions` tokens; without one, prompts are plain text.
+    /// The template of a model folder whose context has `positions` tokens. If the folder has none,
+    /// prompts are plain text.
     ///
     /// # Errors
-    /// Unreadable or malformed files; a template that does not parse (with its line); one that raises an exception or
-    /// does not show the user's message, unless it reads a variable that [`with`](Self::with) or a request may give;
-    /// several templates without a default; a prompt budget of 0.
+    /// Unreadable or malformed files; a template that does not parse (with its line); one that
+    /// raises an exception or does not show the user's message, unless it reads a variable that
+    /// [`with`](Self::with) or a request may give; several templates without a default; a prompt
+    /// budget of 0.
     pub fn from_model_dir(folder: &Path, positions: usize) -> Result<Self, TemplateError> {
         let options: ModelOptions = read_json(&folder.join(TEMPLATE_FILE))?.unwrap_or_default();
         let max_prompt_tokens = options

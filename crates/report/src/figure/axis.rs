@@ -14,7 +14,8 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis over `low..=high`, widened to ticks at 1, 2 or 5 times a power of ten, about `count` of them.
+    /// An axis over `low..=high`, widened to ticks at 1, 2 or 5 times a power of ten, about `count`
+    /// of them.
     pub fn widened(low: f64, high: f64, count: usize) -> Self {
         let (low, high) = ordered(low, high);
         let step = step(high - low, count);

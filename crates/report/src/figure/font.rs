@@ -4,11 +4,12 @@ use plotters::prelude::{FontDesc, FontFamily, FontStyle};
 use plotters::style::register_font;
 use std::sync::Once;
 
-/// Registered name of the font. An SVG viewer without DejaVu Sans falls back along the list; Verdana
-/// has nearly the same widths.
+/// Registered name of the font. An SVG viewer without DejaVu Sans falls back along the list;
+/// Verdana has nearly the same widths.
 const FONT: &str = "DejaVu Sans, Verdana, sans-serif";
 
-/// Line height over em of DejaVu Sans: plotters' bitmap font sizes name the line height.
+/// Line height over em of DejaVu Sans: for bitmaps, plotters takes a font's size as its line
+/// height.
 pub const LINE_HEIGHT: f64 = 1.164_062_5;
 
 /// Makes the embedded fonts known to plotters.

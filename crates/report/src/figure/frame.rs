@@ -94,7 +94,7 @@ impl Frame {
                 dash: Some(level.dash),
             });
         }
-        // The first arms last, and thin lines over thick ones: of two that coincide both stay visible.
+        // The first arms last, and thin lines over thick ones: if two coincide, both stay visible.
         let mut lines: Vec<&Line> = panel.lines.iter().rev().collect();
         lines.sort_by(|a, b| b.style.width.total_cmp(&a.style.width));
         for line in lines {

@@ -151,7 +151,7 @@ impl PanelRow {
         })
     }
 
-    /// Minimum and maximum of its lines, bands and reference.
+    /// Minimum and maximum of its lines, bands, levels and reference.
     fn extent(&self) -> (f64, f64) {
         let lines = || self.panels.iter().flat_map(|panel| &panel.lines);
         let points = lines().flat_map(|line| line.pieces.iter().flatten().map(|point| point.1));

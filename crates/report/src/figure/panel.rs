@@ -30,7 +30,8 @@ pub struct Shade {
     pub label: String,
 }
 
-/// A horizontal line at a value that is not measured here: the paper's, or a threshold.
+/// A horizontal line at a value that is no curve of the panel: the paper's, a threshold, or the
+/// speed of plain decoding on held-out prompts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
     /// Value in data units.
@@ -63,7 +64,7 @@ pub struct Panel {
     pub x: (f64, f64),
     /// Lines, the first one on top.
     pub lines: Vec<Line>,
-    /// Shaded stretches; their labels replace the title.
+    /// Stretches, every other one shaded; their labels are drawn if there is no title.
     pub shades: Vec<Shade>,
     /// Marked points.
     pub marks: Vec<Mark>,

@@ -2,9 +2,9 @@
 
 use super::scene::Color;
 
-/// Titles, axis labels and captions.
+/// Titles, legends and axis labels.
 pub const INK: Color = Color(0x22, 0x26, 0x2B);
-/// Secondary text: subtitles, ticks, captions.
+/// Secondary text: ticks and captions.
 pub const MUTED: Color = Color(0x5B, 0x63, 0x6D);
 /// Grid lines.
 pub const GRID: Color = Color(0xE3, 0xE6, 0xEA);
@@ -17,9 +17,9 @@ pub const PAPER: Color = Color(0xFF, 0xFF, 0xFF);
 
 /// Font size of titles, logical pixels.
 pub const TITLE: f64 = 17.0;
-/// Font size of panel titles, legends and axis labels.
+/// Font size of panel titles, legends and axis labels, logical pixels.
 pub const BODY: f64 = 12.5;
-/// Font size of ticks, subtitles and captions.
+/// Font size of ticks and captions, logical pixels.
 pub const SMALL: f64 = 11.0;
 
 /// Style of an arm, the same in every figure.
@@ -34,8 +34,8 @@ pub struct ArmStyle {
 }
 
 /// Colours of the other arms: those of Okabe and Ito's palette that the named arms do not use
-/// (without yellow, which is invisible on white), then those of Tol's muted palette; both are
-/// distinguishable with colour-blindness.
+/// (without yellow, which is invisible on white), a brown, then four of Tol's muted palette. Both
+/// palettes are distinguishable with colour-blindness.
 const OTHERS: [Color; 8] = [
     Color(0xCC, 0x79, 0xA7),
     Color(0x56, 0xB4, 0xE9),

@@ -9,7 +9,7 @@ use crate::figure::{Figure, Line};
 use crate::names::readable;
 use crate::streams::Streams;
 
-/// Maximum relative difference of two caches that are drawn as one.
+/// Maximum relative difference, at the end of each segment, of two caches that are drawn as one.
 const ALIKE: f64 = 0.01;
 
 /// Entries and growth rate of every arm with a cache; `None` if there is none.
@@ -61,7 +61,8 @@ pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     Some(over_stream(streams, title, legend(&series), rows, caption))
 }
 
-/// Arms whose lines can be distinguished, each with the arms that its line hides.
+/// Arms whose lines can be distinguished; and those among them that hide others, each with the arms
+/// that its line hides.
 fn apart<'a>(streams: &Streams, arms: &[&'a str]) -> (Vec<&'a str>, Vec<(&'a str, Vec<&'a str>)>) {
     let mut kept: Vec<(&str, Vec<&str>)> = Vec::new();
     for &arm in arms {
@@ -99,7 +100,7 @@ fn end(streams: &Streams, arm: &str, segment: u32) -> Option<(f64, f64)> {
     entries(|length| length / 2).zip(entries(|length| length.saturating_sub(1)))
 }
 
-/// The largest cache, and the slowing of its growth.
+/// The figure's title: the largest cache, and the share of it that the first half of a stream made.
 fn largest(streams: &Streams, arms: &[&str]) -> String {
     let mut found: Option<(f64, f64, String)> = None;
     for arm in arms {

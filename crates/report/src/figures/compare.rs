@@ -63,8 +63,9 @@ pub fn pair<'a>(
     })
 }
 
-/// The metric for comparing the arms of a figure: acceptance rate if their drafts are equally long,
-/// else tokens per round, which long drafts do not lower.
+/// The metric for comparing the arms of a figure: acceptance rate if there are several and their
+/// drafts are equally long (up to [`ALIKE`]), else tokens per round, which long drafts do not
+/// lower. Arms that look drafts up are left aside.
 pub fn comparable(streams: &Streams) -> Metric {
     let drafting = streams.drafting().map(|arm| arm.name.as_str());
     let arms: Vec<&str> = drafting.filter(|arm| !streams.looks_up(arm)).collect();

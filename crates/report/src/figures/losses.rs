@@ -9,7 +9,7 @@ use crate::streams::Streams;
 use results::UpdateRow;
 use std::collections::BTreeMap;
 
-/// A loss term; `None` if an update had no positions of it.
+/// A loss term; `None` if an update had no positions of it or if it is not finite.
 type Term = fn(&UpdateRow) -> Option<f64>;
 
 const DIRECT: Term = |row| (row.dm_positions > 0 && row.loss_dm.is_finite()).then_some(row.loss_dm);

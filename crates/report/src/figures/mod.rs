@@ -38,8 +38,7 @@ const MAX_POINTS: usize = 400;
 struct Stretch {
     title: Option<String>,
     segments: Vec<u32>,
-    /// Words that distinguish each of them from others of its task; empty if the stretch is the
-    /// whole stream.
+    /// For each of `segments`, its [`variant`]; empty if the stretch is the whole stream.
     variants: Vec<String>,
     prompts: usize,
     shades: Vec<Shade>,
@@ -54,7 +53,7 @@ type ExtrasOf<'a> = Box<dyn Fn(&Series, &Stretch) -> (Vec<Level>, Vec<Mark>) + '
 /// A line of every panel: an arm, or an arm in one of the variants of a task.
 struct Series {
     arm: String,
-    /// Keys that distinguish its segments from others of the same task; `None` for every segment.
+    /// The [`variant`] of the segments that it is drawn from; `None` for every segment.
     variant: Option<String>,
     label: String,
     style: ArmStyle,
@@ -175,7 +174,8 @@ fn by_segment(streams: &Streams) -> Vec<Stretch> {
     streams.segments.iter().map(stretch).collect()
 }
 
-/// Words that distinguish a segment from others of its task.
+/// Words that distinguish a segment from others of its task: its target and its values on other
+/// axes, each if not all segments share it.
 fn variant(streams: &Streams, segment: &Segment) -> String {
     let mut words = Vec::new();
     let targets = streams.segments.iter().map(|other| &other.target);

@@ -320,8 +320,8 @@ pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Seconds that an arm has saved after each prompt of a stretch, mean over seeds with minimum and
-/// maximum.
+/// Seconds (or plain steps) that an arm has saved after each prompt of a stretch, mean over seeds
+/// with minimum and maximum; `None` if an answer lacks the data.
 fn saved(
     streams: &Streams,
     plain: Plain,
@@ -366,8 +366,8 @@ fn saved(
     Some((0..length).filter_map(point).collect())
 }
 
-/// The prompt from which the saving stays positive, and the saving then; `None` if it is negative
-/// at the end.
+/// The prompt, from 1, from which the saving stays at or above zero, and the saving then; `None` if
+/// it is negative at the end.
 fn break_even(points: &[(usize, Band)]) -> Option<(usize, f64)> {
     let owed = points.iter().rposition(|(_, band)| band.mean < 0.0);
     let first = owed.map_or(0, |at| at + 1);

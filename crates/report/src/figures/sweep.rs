@@ -11,8 +11,8 @@ use crate::tables::with_arm;
 use crate::tables::{Source, few_seeds, joined};
 use results::{ArmInfo, Metric};
 
-/// A figure per swept family: one panel per column of the page, one line per combination of the
-/// other axes. `None` without sweeps.
+/// A figure per swept family, with the family's name: one panel per column of the page, one line
+/// per combination of the other axes. Empty without sweeps.
 pub fn sweep_figures(source: &Source, metrics: &[Metric]) -> Vec<(String, Figure)> {
     let families = families(source);
     let figure =

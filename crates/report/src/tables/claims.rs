@@ -16,7 +16,7 @@ pub enum Verdict {
     DoesNotHold,
     /// The interval of the ratio lies between the two.
     Level,
-    /// The interval is wider than that, or there is none.
+    /// The interval crosses one of these two bounds, or there is none.
     CannotTell,
     /// There are no rows, or no rule, to judge it by.
     Unchecked(&'static str),
@@ -42,7 +42,8 @@ pub struct Judged {
 }
 
 impl Verdict {
-    /// The verdict of a ratio that should be above 1; `smallest` is the smallest effect that counts, as a share.
+    /// The verdict of a ratio that should be above 1; `smallest` is the smallest effect that
+    /// counts, as a share.
     pub fn of(ratio: &Estimate, smallest: f64) -> Self {
         let (most, least) = (1.0 + smallest, 1.0 / (1.0 + smallest));
         match ratio.interval() {
@@ -250,7 +251,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     rows
 }
 
-/// True if a step of a trend goes down.
+/// True if a step of a trend goes down significantly, by the rule of [`Verdict::DoesNotHold`].
 fn falls(source: &Source, metric: Metric, places: &[Where]) -> bool {
     let smallest = source.experiment.report.smallest_effect;
     places.windows(2).any(|pair| {

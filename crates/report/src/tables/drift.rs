@@ -96,7 +96,7 @@ pub fn plateau(streams: &Streams, arm: &str, segment: u32, window: usize) -> Opt
     ends(&pool(streams, arm, segment), window).map(|(_, plateau)| plateau)
 }
 
-/// Sums over seeds at each position of the segment.
+/// Sums over seeds at each position of the segment, up to the length of the shortest seed's stream.
 fn pool(streams: &Streams, arm: &str, segment: u32) -> Pooled {
     let seeds = streams.streams(arm, segment);
     let length = seeds.iter().map(|seed| seed.len()).min().unwrap_or(0);
@@ -113,8 +113,8 @@ fn pool(streams: &Streams, arm: &str, segment: u32) -> Pooled {
     (0..length).map(at).collect()
 }
 
-/// Acceptance rate over the first window and over the last quarter of a segment; `None` if the
-/// segment is shorter than a window or nothing was drafted.
+/// Acceptance rate over the first window and over the last quarter of a segment, which is at least
+/// a window; `None` if the segment is shorter than a window or nothing was drafted.
 fn ends(prompts: &[(f64, f64)], window: usize) -> Option<(f64, f64)> {
     if prompts.len() < window || window == 0 {
         return None;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Number of examples per target.
 const SHOWN: usize = 20;
 
-/// Uses of every n-gram by stream, over arms and seeds.
+/// Uses of every n-gram of one stream, by target token and draft tokens, over arms and seeds.
 type Uses<'a> = BTreeMap<(&'a str, &'a [String]), u64>;
 
 /// The n-grams of a stage's cells by stream: target and task.

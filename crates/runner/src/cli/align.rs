@@ -1,4 +1,4 @@
-//! `omnidraft align`.
+//! `omnidraft align`: the tokens that two vocabularies share.
 
 use std::path::PathBuf;
 use std::time::Instant;

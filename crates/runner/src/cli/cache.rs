@@ -1,4 +1,4 @@
-//! `omnidraft cache`.
+//! `omnidraft cache`: n-gram caches, filled from recorded texts.
 
 use std::path::PathBuf;
 

@@ -70,7 +70,7 @@ impl ChatArgs {
     pub fn execute(self) -> Result<()> {
         let sampling = Sampling::new(self.temperature).map_err(bench::args::flag)?;
         let mut options = self.service.options(1, 0)?;
-        // Nobody else is asking.
+        // A chat has one user, so all its texts are that user's.
         let one = |scope| match scope {
             LookupScope::User => LookupScope::Shared,
             other => other,

@@ -1,4 +1,4 @@
-//! `omnidraft head`.
+//! `omnidraft head`: an acceptance head, trained offline before a run.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `omnidraft import`.
+//! `omnidraft import`: a model folder from a GGUF file.
 
 use std::path::PathBuf;
 

@@ -14,7 +14,8 @@ use serve::{LearnOptions, Log, Options, RecordedAnswer, RecordedLearner, name_of
 use spec_decode::Totals;
 use streams::StreamRng;
 
-/// Points at which the held-out answers are gone through, beside the one before anything is learnt.
+/// Maximum number of times that the held-out answers are replayed while the drafter learns, besides
+/// once before.
 const POINTS: usize = 4;
 /// Longest draft, as in experiments (`decode.k`).
 const LONGEST_DRAFT: usize = 64;
@@ -146,7 +147,8 @@ impl LearnArgs {
                 bail!("{name} {value}: must be at most {most}");
             }
         }
-        // Adam moves every weight by about so much: a larger rate leaves nothing of the drafter.
+        // An update by Adam changes every weight by about the rate: above 1, nothing is left of the
+        // drafter.
         if let Some(rate) = self
             .learning_rate
             .filter(|rate| !(0.0..=1.0).contains(rate))
@@ -262,7 +264,8 @@ impl LearnArgs {
         Ok(all)
     }
 
-    /// Goes through the answers, and now and then through the held-out ones.
+    /// Learns from the answers, and replays the held-out ones before and at up to [`POINTS`] points
+    /// on the way.
     fn learn(
         &self,
         learner: &mut RecordedLearner,
@@ -348,7 +351,7 @@ fn note(path: &Path, log: &Log) -> String {
     text
 }
 
-/// Goes through the held-out answers.
+/// Replays the held-out answers.
 fn point(
     learner: &mut RecordedLearner,
     answers: &Answers,

@@ -1,4 +1,5 @@
-//! `omnidraft completions` and `man`: what shells and manuals know of the program, made from its own help.
+//! `omnidraft completions` and `man`: shell completions and manual pages, generated from the
+//! program's own help.
 
 use std::path::PathBuf;
 

@@ -16,9 +16,9 @@ use super::DataArgs;
 const TEMPLATE: &str = include_str!("new.toml");
 /// Models of the repository, and the inner columns that make both cost what large ones do.
 const OWN: [(&str, usize); 2] = [("models/D", 3072), ("models/L", 12288)];
-/// The task where none is named.
+/// The task if none is named.
 const EMBEDDED: &str = "mini-math";
-/// Prompts that are streamed, and held out, where the task has as many.
+/// Numbers of prompts that are streamed and held out, if the task has as many.
 const PROMPTS: [usize; 2] = [60, 20];
 
 /// Arguments of `new`.
@@ -80,7 +80,7 @@ impl NewArgs {
         ))
     }
 
-    /// The option that repeats where the data are, with a space before it; empty for embedded streams.
+    /// `--data-dir` as it was given, with a space before it; empty for embedded streams.
     fn data_option(&self) -> Result<String> {
         let words = self.data.words()?;
         let words = words.iter().map(|word| format!(" {}", jobs::quote(word)));
@@ -130,8 +130,8 @@ impl NewArgs {
         Ok(values.iter().fold(TEMPLATE.to_owned(), filled))
     }
 
-    /// The section of the models. Those of the repository are so small that a draft costs nearly what
-    /// it may save, so they are padded.
+    /// The section of the models. Those of the repository are so small that a draft costs nearly
+    /// what it may save, so they are padded.
     fn models(&self, target: &str, own: bool) -> Result<String> {
         let text = |path: &Path| {
             let text = path.to_str();

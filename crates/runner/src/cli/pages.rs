@@ -151,7 +151,7 @@ pub struct PublishArgs {
 }
 
 impl PublishArgs {
-    /// Copies the data that pages need: no states, no rounds of stages that are not timed.
+    /// Copies the data that pages need, without learnt states, and writes the pages from the copy.
     pub fn execute(self) -> Result<()> {
         results::publish(&self.from, &self.to, !self.no_answers)?;
         let summary = report::write_report(&self.to)?;

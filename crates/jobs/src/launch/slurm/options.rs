@@ -4,7 +4,8 @@ use serde_json::{Map, Value};
 
 use crate::JobsError;
 
-/// Options that the launcher sets itself.
+/// Options that the launcher sets itself, or that would change the folder, the log or the script of
+/// its tasks.
 const OURS: [&str; 11] = [
     "array",
     "chdir",

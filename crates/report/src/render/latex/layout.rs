@@ -17,7 +17,7 @@ const SMALL: f64 = 0.85;
 /// Width of a character of text, in digits: letters are wider than spaces, capitals wider than
 /// both.
 const LETTER: f64 = 1.1;
-/// Number of lines of a float beside its caption.
+/// Number of lines of a float without its caption.
 const HEIGHT: usize = 36;
 /// Length from which a text may be broken into lines.
 const BROKEN: f64 = 16.0;

@@ -34,8 +34,8 @@ pub(super) struct Found {
     pub(super) acceptance: Option<([f64; 2], usize)>,
 }
 
-/// The only one of several, or the one with this name; `what` describes them, and `option` chooses
-/// one.
+/// The only one of `names`, or the one that is `wanted`. Errors call them `what` and name the
+/// `option` that chooses one.
 pub(super) fn one<'a>(
     names: &'a [String],
     wanted: Option<&str>,

@@ -280,8 +280,8 @@ enum Written {
     File(GgufType),
 }
 
-/// The type for a folder after a model's own type, and true if it is the same; quantised types
-/// become f16.
+/// The type of the weights of an exported folder: the model's own if that is f32, bf16 or f16,
+/// otherwise f16. True if it is the model's own.
 fn stored_as(weights: &StoredCheckpoint) -> (StoredType, bool) {
     match weights.encoding() {
         Some(Encoding::F32) => (StoredType::F32, true),

@@ -208,7 +208,8 @@ impl Models {
     }
 }
 
-/// Size and access of a model that is not here, by the hub; nothing if it does not answer.
+/// Size and access of a model that is not here, as the hub reports them; empty if it does not
+/// answer.
 fn offered(path: &Path) -> String {
     let Ok(Some(offer)) = offer(path) else {
         return String::new();

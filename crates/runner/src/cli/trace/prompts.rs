@@ -76,7 +76,8 @@ pub(super) fn template_of(text: &ModelText<TargetId>) -> Template {
     }
 }
 
-/// A prompt as the target reads it, after what was said before it, shortened to its budget: text and ids.
+/// A prompt after the exchanges `before` it, shortened to the maximum length of prompts: its text
+/// and its tokens for the target.
 pub(super) fn spell(
     text: &ModelText<TargetId>,
     before: &[Exchange],

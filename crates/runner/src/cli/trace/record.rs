@@ -1,4 +1,4 @@
-//! `omnidraft trace record`.
+//! `omnidraft trace record`: a target's answers to a task, in a trace that replays them.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

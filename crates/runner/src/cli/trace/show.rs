@@ -1,4 +1,4 @@
-//! `omnidraft trace show`.
+//! `omnidraft trace show`: a description of traces.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

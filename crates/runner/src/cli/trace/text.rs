@@ -1,4 +1,4 @@
-//! `omnidraft trace text`.
+//! `omnidraft trace text`: a trace of a task's reference answers, without a target's model.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

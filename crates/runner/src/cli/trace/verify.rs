@@ -1,4 +1,4 @@
-//! `omnidraft trace verify`.
+//! `omnidraft trace verify`: a check of every row of a trace.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
