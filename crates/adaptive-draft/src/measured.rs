@@ -37,15 +37,16 @@ impl TryFrom<Sums> for MeasuredCosts {
     type Error = String;
 
     fn try_from(written: Sums) -> Result<Self, String> {
-        let Sums {
-            draft,
-            verify,
-            rest,
-        } = &written;
-        let mut all = draft.iter().chain(verify).chain([rest]).flatten();
-        let wrong = all.find(|sum| !(sum.is_finite() && **sum >= 0.0)).copied();
-        if let Some(sum) = wrong {
-            return Err(format!("measured costs with the sum {sum}"));
+        for sum in written
+            .draft
+            .iter()
+            .chain(&written.verify)
+            .chain([&written.rest])
+            .flatten()
+        {
+            if !(sum.is_finite() && *sum >= 0.0) {
+                return Err(format!("measured costs with the sum {sum}"));
+            }
         }
         Ok(Self {
             draft: written.draft,
