@@ -18,6 +18,25 @@ use crate::state::part::{FORMAT, LearntPart};
 
 pub(crate) type Result<T, E = OnlineError> = std::result::Result<T, E>;
 
+/// Fault in the description of a state.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It is not JSON, or lacks a value.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// A number of which later sums would not be finite.
+    #[error("{key} is {value:e}, beyond {limit:e}")]
+    OutOfBounds {
+        /// Names that lead to the number, with dots between them.
+        key: String,
+        /// The number.
+        value: f64,
+        /// Largest magnitude of a number.
+        limit: f64,
+    },
+}
+
 /// Reason for which a job cannot run, an arm cannot answer or learn, or a state cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -282,6 +301,17 @@ pub enum OnlineError {
         path: PathBuf,
         /// Version of its layout.
         format: u32,
+    },
+    /// The description of a state is cut, or a number in it is out of bounds.
+    #[error(
+        "{}: damaged: {fault}\nhint: put back a copy of the state, or begin a new one in another folder",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The first fault.
+        fault: Damage,
     },
     /// A folder holds no state; the value is its path.
     #[error(

@@ -240,9 +240,13 @@ impl SavedState {
     }
 }
 
-/// Writes the description of a generation and syncs all of it. Returns its size in bytes.
+/// Writes the description of a generation, reads it again and syncs all of it. Returns its size in
+/// bytes.
 fn finish(folder: &Path, meta: &Meta) -> Result<u64> {
     fs::write(folder.join(META), serde_json::to_vec(meta)?)?;
+    // A number that is not finite is written as null, which cannot be read. The caller would
+    // remove the last generation that can be.
+    Meta::read(folder)?;
     sync(folder)
 }
 
@@ -288,4 +292,53 @@ fn sync(folder: &Path) -> Result<u64> {
     }
     File::open(folder)?.sync_all()?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use adaptive_draft::{Controller, ControllerConfig};
+    use ngram_cache::CacheConfig;
+
+    use super::*;
+
+    /// A generation that could not be read again does not replace one that can be.
+    #[test]
+    fn what_cannot_be_read_does_not_become_current() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, drafter) = (home.path().join("state"), home.path().join("drafter"));
+        fs::create_dir_all(&drafter).unwrap();
+        fs::write(drafter.join("config.json"), "{}").unwrap();
+        let wanted = Wanted {
+            drafter: &drafter,
+            part: None,
+            pairs: &[],
+            caches: CacheConfig::default(),
+            text_bytes: 1 << 20,
+            texts: |_| true,
+        };
+        let after = |seconds| {
+            let mut controller = Controller::new(ControllerConfig::default());
+            controller.spent("L", seconds);
+            ArmState {
+                controller: Some(controller),
+                ..ArmState::default()
+            }
+        };
+        let (mut folder, _) = StateFolder::open(&root, &wanted).unwrap();
+        let mut write = |seconds: f64| {
+            folder.write(&after(seconds), &[], u64::MAX, |_| Ok::<_, OnlineError>(()))
+        };
+        write(1.0).unwrap();
+        let error = write(f64::INFINITY).unwrap_err();
+        assert!(matches!(error, OnlineError::Damaged { .. }), "{error}");
+        let error = write(1e200).unwrap_err().to_string();
+        assert!(error.contains("known.controller.known.L."), "{error}");
+        // The state is the last readable one, and later ones are written again.
+        let (number, _) = current(&root).unwrap().unwrap();
+        assert_eq!(number, 1);
+        write(2.0).unwrap();
+        drop(folder);
+        let (_, known) = StateFolder::open(&root, &wanted).unwrap();
+        assert_eq!(known.controller, after(2.0).controller);
+    }
 }

@@ -27,10 +27,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use adaptive_draft::{Chain, Controller, CopyRecord, MeasuredCosts};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use spec_decode::{History, Pair, SharedCorpus, SuffixCorpus, Totals};
 use vocab_align::TargetId;
 
-use crate::error::{OnlineError, Result};
+use crate::error::{Damage, OnlineError, Result};
 
 pub use folder::{Generation, Names, StateFolder};
 pub use names::{cache_name, file_name};
@@ -255,11 +256,49 @@ impl Meta {
             format: u32,
         }
         let path = folder.join(META);
+        let damaged = |fault: Damage| OnlineError::Damaged {
+            path: path.clone(),
+            fault,
+        };
         let text = std::fs::read_to_string(&path).map_err(OnlineError::io(&path))?;
-        let Version { format } = serde_json::from_str(&text).map_err(OnlineError::json(&path))?;
+        let Version { format } = serde_json::from_str(&text).map_err(|e| damaged(e.into()))?;
         if format != FORMAT {
             return Err(OnlineError::OtherFormat { path, format });
         }
-        serde_json::from_str(&text).map_err(OnlineError::json(path))
+        let numbers = serde_json::from_str(&text).map_err(|e| damaged(e.into()))?;
+        check_bounds(&numbers, &mut Vec::new()).map_err(&damaged)?;
+        serde_json::from_str(&text).map_err(|e| damaged(e.into()))
+    }
+}
+
+/// Largest magnitude of a number in a description.
+// Seconds and counts stay far below; sums of squares of anything above are not finite, are written
+// as null, and null cannot be read.
+const LIMIT: f64 = 1e100;
+
+/// Checks each number of `value`, to which the names `keys` lead.
+fn check_bounds(value: &Value, keys: &mut Vec<String>) -> Result<(), Damage> {
+    let mut inside = |key: String, value| {
+        keys.push(key);
+        check_bounds(value, keys)?;
+        keys.pop();
+        Ok(())
+    };
+    match value {
+        Value::Array(values) => (0..)
+            .zip(values)
+            .try_for_each(|(i, v)| inside(format!("{i}"), v)),
+        Value::Object(values) => values
+            .iter()
+            .try_for_each(|(key, v)| inside(key.clone(), v)),
+        Value::Number(number) => match number.as_f64() {
+            Some(number) if number.abs() <= LIMIT => Ok(()),
+            number => Err(Damage::OutOfBounds {
+                key: keys.join("."),
+                value: number.unwrap_or(f64::INFINITY),
+                limit: LIMIT,
+            }),
+        },
+        Value::Null | Value::Bool(_) | Value::String(_) => Ok(()),
     }
 }
