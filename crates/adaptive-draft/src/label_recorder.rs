@@ -1,6 +1,6 @@
 //! Collection of training examples from drafts of any policy.
 
-use spec_decode::{DraftPolicy, DraftStep, RoundOutcome};
+use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
 use crate::labels::labels;
 use crate::throughput::{Chain, Score, Scorer, Seen, bin_of};
@@ -73,6 +73,11 @@ impl<'a, P> LabelRecorder<'a, P> {
 }
 
 impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
+    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        self.round.clear();
+        self.inner.plan_copy(found)
+    }
+
     fn next_len(&mut self) -> usize {
         self.round.clear();
         self.inner.next_len()

@@ -308,12 +308,16 @@ impl<'a> Batch<'a> {
 
 /// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: in
 /// greedy text 1 if no column is better than the emitted token's, in drawn text the mass that both
-/// distributions have in common, which is the probability that a drafted token is accepted.
+/// distributions have in common, which is the probability that a drafted token is accepted. In both
+/// rows a sampled column stands for others.
 fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {
     if !example.sampled {
+        // A sampled column has its own logit here: what it stands for is no single token's.
+        let own = |(i, x): (usize, &f32)| x - example.stands_for.get(i).unwrap_or(&0.0);
         let label = label(example, chunk)?;
-        let own = logits.get(label)?;
-        return Some(f64::from(u8::from(logits.iter().all(|x| x <= own))));
+        let emitted = own((label, logits.get(label)?));
+        let best = logits.iter().enumerate().all(|each| own(each) <= emitted);
+        return Some(f64::from(u8::from(best)));
     }
     chunk.law.as_ref().filter(|_| law.len() == logits.len())?;
     let [of_drafter, of_target] = [logits, law].map(|row| log_sum_exp(row) as f32);
@@ -439,7 +443,11 @@ mod tests {
         let chunk = &example.chunks[0];
         let mut law = Vec::new();
         chunk.law.as_ref().unwrap().read(&mut law);
-        agreement(example, chunk, &drafter.map(f32::ln), &law)
+        let mut logits = drafter.map(f32::ln);
+        for (logit, stands_for) in logits.iter_mut().zip(&example.stands_for) {
+            *logit += stands_for;
+        }
+        agreement(example, chunk, &logits, &law)
     }
 
     #[test]
@@ -447,8 +455,13 @@ mod tests {
         let example = taught([0.3, 0.6, 0.1]);
         assert_eq!(agreed(&example, [0.2, 0.5, 0.3]), Some(1.0));
         assert_eq!(agreed(&example, [0.5, 0.4, 0.1]), Some(0.0));
+        // A column that stands for many others is not better for that.
+        let mut narrowed = example;
+        narrowed.stands_for = vec![0.0, 0.0, 5.0];
+        assert_eq!(agreed(&narrowed, [0.2, 0.5, 0.3]), Some(1.0));
+        assert_eq!(agreed(&narrowed, [0.2, 0.3, 0.5]), Some(0.0));
         // A token outside the columns never agrees.
-        let mut other = example;
+        let mut other = narrowed;
         other.ids[1] = 8;
         assert_eq!(agreed(&other, [0.2, 0.5, 0.3]), None);
     }

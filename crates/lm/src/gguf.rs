@@ -135,7 +135,7 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
         "num_hidden_layers": keys.needed("block_count")?,
         "num_attention_heads": keys.needed("attention.head_count")?,
         "num_key_value_heads": keys.number("attention.head_count_kv"),
-        "head_dim": keys.number("attention.key_length"),
+        "head_dim": keys.head_dim(),
         "vocab_size": embedding.ok_or_else(|| LmError::MissingTensor {
             path: path.to_owned(),
             tensor: "token_embd.weight".into(),
@@ -173,6 +173,13 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
 /// so the parameters of all published models are taken if they give the same factors.
 fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmConfig, LmError> {
     let path = files.paths().next().unwrap_or("".as_ref());
+    if !json["rope_scaling"].is_null() {
+        return Err(fault(
+            files,
+            ROPE_FACTORS,
+            "is beside another scaling of the rotation (rope.scaling.*), and only one is read; put the model's config.json beside the file",
+        ));
+    }
     let mut buffer = weights::RowBuffer::default();
     let count = files.get(ROPE_FACTORS).map_or(0, |tensor| tensor.rows());
     let factors = files.rows(ROPE_FACTORS, 0..count, &mut buffer)?;

@@ -102,6 +102,18 @@ impl Keys<'_> {
         }
     }
 
+    /// Width of a head: what the file says, else the embedding's width over the heads, whatever a
+    /// family's configurations leave out.
+    pub(super) fn head_dim(&self) -> Value {
+        let written = self.number("attention.key_length");
+        let size = |key: &str| self.number(key).as_u64().unwrap_or(0);
+        let implied = size("embedding_length").checked_div(size("attention.head_count"));
+        match (written, implied) {
+            (Value::Null, Some(implied)) => implied.into(),
+            (written, _) => written,
+        }
+    }
+
     fn text(&self, key: &str) -> Option<&str> {
         match self.files.keys().get(&self.name(key)) {
             Some(GgufValue::Text(text)) => Some(text),

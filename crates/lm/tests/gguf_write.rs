@@ -47,6 +47,7 @@ fn what_is_written_is_read_rounded_once() {
         ("llama", &linear),
         ("qwen2", &json!({})),
         ("qwen3", &wide),
+        ("qwen3", &json!({})),
     ] {
         let model = random_checkpoint(&config(family, more), 7);
         let read = written(&model, GgufType::F16).unwrap();

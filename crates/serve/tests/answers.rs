@@ -227,6 +227,29 @@ fn greedy_answers_are_plain_while_the_drafter_learns() {
     assert_eq!(server.metric("omnidraft_update_failures_total"), 0.0);
 }
 
+/// Targets of one vocabulary share a cache, which no commit may change between the draft of one of
+/// them and its verification: a session refuses that.
+#[test]
+fn targets_of_one_vocabulary_are_judged_by_the_cache_they_drafted_with() {
+    let options = serve::Options {
+        targets: ["one", "two"].map(|name| (name.into(), model("L"))).into(),
+        learn: Some(learning()),
+        ..options()
+    };
+    let server = Server::start(options, None);
+    std::thread::scope(|scope| {
+        for (i, prompt) in PROMPTS.iter().enumerate() {
+            let server = &server;
+            scope.spawn(move || {
+                let target = ["one", "two"][i % 2];
+                let more = json!({"model": target, "temperature": 0.8, "seed": i});
+                let (status, answer) = server.post("/v1/chat/completions", &ask(prompt, more));
+                assert_eq!(status, 200, "{answer}");
+            });
+        }
+    });
+}
+
 #[test]
 fn a_chat_goes_on_where_its_caches_stopped() {
     let server = Server::start(options(), None);

@@ -50,6 +50,12 @@ pub enum LawError {
         /// Its probability, which is not in `(0, 1]`.
         probability: f64,
     },
+    /// A verdict from elsewhere says that a proposal has an impossible probability under the target.
+    #[error("a verified proposal is said to have the probability {probability}")]
+    TargetProbability {
+        /// What it says, which is not in `[0, 1]`.
+        probability: f64,
+    },
     /// Eq. 2 gave the first sub-token of a merged n-gram a negative probability.
     #[error("Eq. 2 leaves target token {token} the proposal probability {mass}")]
     NegativeProposal {
@@ -149,6 +155,13 @@ pub enum SpecError {
         /// The alignment's error.
         #[source]
         source: AlignError,
+    },
+    /// The n-gram cache is not the one that was drafted with, or its n-grams have changed since. To
+    /// verify with it would break the target's distribution.
+    #[error("round {round}: the n-gram cache has changed since the draft")]
+    CacheChanged {
+        /// Round of this response, from 0.
+        round: usize,
     },
     /// The length of a model's KV cache is not the number of tokens that it was fed.
     #[error("round {round}: {role} cache holds {found} tokens, expected {expected}")]

@@ -10,6 +10,7 @@ pub(crate) enum Fault {
     Model(Role, ModelError),
     Law(Role, LawError),
     Align(AlignError),
+    CacheChanged,
     CacheDrift {
         role: Role,
         found: usize,
@@ -32,6 +33,7 @@ impl Fault {
                 source,
             },
             Self::Align(source) => SpecError::Align { round, source },
+            Self::CacheChanged => SpecError::CacheChanged { round },
             Self::CacheDrift {
                 role,
                 found,

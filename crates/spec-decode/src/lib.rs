@@ -51,7 +51,7 @@
 //! | any other special token the drafter has by name | that token | as that token |
 //! | added token with text (`<think>`, `<tool_call>` if they are not special) | its text in draft tokens | as an n-gram, once learnt, or by a token of the same text |
 //! | marker: other special token without a counterpart | its name in draft tokens | as an n-gram of these tokens, once learnt |
-//! | padding, unknown, reserved rows of the embedding | nothing | never: only the target emits it |
+//! | padding and unknown that the drafter does not have by name, reserved rows of the embedding | nothing | never: only the target emits it |
 //!
 //! Tokens that cannot be proposed are groups of their own with no proposal mass: the target still
 //! emits each with exactly its probability. Mode `tli` never proposes a token that is not one draft

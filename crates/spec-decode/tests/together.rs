@@ -7,8 +7,8 @@ use ngram_cache::NgramCache;
 use proptest::prelude::*;
 use spec_decode::testkit::FakeModel;
 use spec_decode::{
-    ConstantLength, DraftedRound, LanguageModel, NoSink, Prompt, RoundOutcome, Session,
-    SessionConfig, SpecError, StreamName, VerifyMode,
+    ConstantLength, DraftedRound, LanguageModel, LawError, NoSink, Origin, Prompt, RoundOutcome,
+    Score, Session, SessionConfig, SpecError, StreamName, Verdict, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, raw_ids};
 
@@ -152,6 +152,46 @@ proptest! {
         }
         let texts: Vec<_> = changed.iter().map(|s| s.response().to_vec()).collect();
         prop_assert_eq!(texts, expected);
+    }
+}
+
+/// A draft is not judged with other n-grams than it was made with: the text would not follow the
+/// target's distribution.
+#[test]
+fn a_cache_that_changes_between_draft_and_verification_is_an_error() {
+    let config = config(VerifyMode::Exact, 1.0, 8);
+    let mut session = sessions(3, &config).remove(0);
+    let (cache, other) = (true_cache(), cache_of(&[]));
+    let policy = &mut ConstantLength(3);
+    let round = session.draft_round(Some(&cache), policy).expect("a draft");
+    let logits = score(&mut session, &round);
+    let error = session.judge_round(round, Some(&other), &logits).err();
+    assert!(
+        matches!(error, Some(SpecError::CacheChanged { round: 0 })),
+        "{error:?}"
+    );
+    assert!(session.finished().is_none());
+}
+
+/// What comes from another machine is checked as what is computed here.
+#[test]
+fn a_verdict_with_an_impossible_probability_is_an_error() {
+    for wrong in [-0.5, 1.5, f64::NAN, f64::NEG_INFINITY] {
+        let mut session = sessions(3, &config(VerifyMode::Exact, 1.0, 8)).remove(0);
+        let policy = &mut ConstantLength(3);
+        let round = session.draft_round(None, policy).expect("a draft");
+        let verdict = Verdict {
+            accepted: 0,
+            last: t("a"),
+            origin: Origin::Residual,
+            scores: vec![Score::new(wrong, 1.0)],
+        };
+        let error = session.settle_round(round, verdict).err();
+        let source = match error {
+            Some(SpecError::Law { source, .. }) => source,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(source, LawError::TargetProbability { .. }));
     }
 }
 

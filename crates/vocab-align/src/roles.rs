@@ -58,7 +58,7 @@ impl SpecialRole {
     }
 
     /// True if tokens of this role correspond across vocabularies whatever their names. Padding and
-    /// unknown tokens carry no text and must never reach a context.
+    /// unknown tokens carry no text; they correspond only to tokens of the same name.
     pub(crate) fn crosses(self) -> bool {
         matches!(self, Self::Bos | Self::Eos | Self::EndOfTurn)
     }

@@ -168,13 +168,17 @@ impl<'a> Reader<'a> {
             }
             return Ok(GgufValue::Texts { count: len, at });
         }
+        // Before its entries are read: lists in lists can be nested deeper than the stack allows.
+        if kind == 9 {
+            return Err(self.bad("a list of lists"));
+        }
         let mut numbers = Vec::new();
         for _ in 0..len {
             numbers.push(match self.value(kind)? {
                 GgufValue::Int(value) => value as f64,
                 GgufValue::Float(value) => value,
                 GgufValue::Bool(value) => f64::from(u8::from(value)),
-                _ => return Err(self.bad("a list of lists")),
+                _ => return Err(self.bad("a list of texts and numbers")),
             });
         }
         Ok(GgufValue::Numbers(numbers))

@@ -207,6 +207,19 @@ fn malicious_headers_are_refused() {
     told(&[u64::MAX, 0], "it ends at byte");
     told(&[0, 1, u64::MAX], "a text of");
     told(&[1, 0, 1 << 16], "expected");
+    // A key whose value is a list in a list in a list, deeper than a stack is high.
+    let mut nested = b"GGUF\x03\0\0\0".to_vec();
+    for word in [0_u64, 1, 0] {
+        nested.extend(word.to_le_bytes());
+    }
+    nested.extend(9_u32.to_le_bytes());
+    for _ in 0..200_000 {
+        nested.extend(9_u32.to_le_bytes());
+        nested.extend(1_u64.to_le_bytes());
+    }
+    std::fs::write(&path, nested).unwrap();
+    let error = TensorFiles::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("a list of lists"), "{error}");
     for version in [2_u32, 3] {
         let bytes = [b"GGUF".as_slice(), &version.to_be_bytes(), &[0; 16]].concat();
         std::fs::write(&path, bytes).unwrap();

@@ -1,7 +1,7 @@
 //! The rotations of a configuration.
 
 use super::families::Family;
-use super::keys::Keys;
+use super::keys::{Keys, MOST};
 use super::{Rope, RopeScaling};
 use crate::LmError;
 
@@ -117,6 +117,11 @@ fn read_scaling(
         let found = found.ok_or_else(|| dict.error("factor", "is missing"))?;
         if !(found.is_finite() && found >= 1.0) {
             return Err(dict.error("factor", format!("{found} is not a number from 1 on")));
+        }
+        // Tables have a row a position.
+        if found * original as f64 > MOST as f64 {
+            let message = format!("{found} times {original} positions are more than {MOST}");
+            return Err(dict.error("factor", message));
         }
         Ok(found)
     };

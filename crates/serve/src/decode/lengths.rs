@@ -17,8 +17,8 @@ use crate::options::MAX_ADAPTERS;
 
 /// Number of rounds after which a plan is recomputed.
 const STALE: usize = 64;
-/// Period of exploration: one of so many rounds of an answer drafts the maximum length, so that the
-/// acceptance of long drafts is observed.
+/// Period of exploration: one of so many rounds of an answer drafts a token more than the plan, so
+/// that the acceptance of longer drafts is observed.
 const EXPLORE: usize = 16;
 /// Number of training steps after which a head is used; before that, the drafter's own probability.
 const TRAINED: u64 = 32;
@@ -113,8 +113,12 @@ impl DraftLengths {
         costs: impl FnOnce() -> ConcurrentCosts,
     ) {
         let known = self.of(adapter);
-        known.own.learn(&scores.own, outcome);
-        if scores.by_head.len() == scores.own.len() {
+        // In a round without a draft the scores are those of an earlier one.
+        let drafted = !outcome.draft.is_empty();
+        if drafted {
+            known.own.learn(&scores.own, outcome);
+        }
+        if drafted && scores.by_head.len() == scores.own.len() {
             known.by_head.learn(&scores.by_head, outcome);
         }
         known.rounds += 1;

@@ -92,8 +92,8 @@ pub(crate) struct Decoder {
     replies: Vec<Reply>,
     idle: Vec<Slot>,
     verifiers: Verifiers,
-    /// Logits of the target, and of the drafter.
-    logits: Vec<f32>,
+    /// Logits of the latest forward, by target, and of the drafter.
+    logits: Vec<Vec<f32>>,
     draft_logits: Vec<f32>,
     /// Time of the last measurement of a plain step.
     probed: Option<Instant>,
@@ -150,7 +150,7 @@ impl Decoder {
             replies: Vec::new(),
             idle: Vec::new(),
             verifiers: Verifiers::new(sessions, idle),
-            logits: Vec::new(),
+            logits: vec![Vec::new(); models.targets.len()],
             draft_logits: Vec::new(),
             probed: Some(Instant::now()),
             stopping: None,

@@ -1,6 +1,7 @@
 //! A step: one round of every sequence.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Forwards;
@@ -20,6 +21,15 @@ use crate::stats::Step;
 
 /// Time between two measurements of a plain step.
 const PROBE: Duration = Duration::from_secs(5);
+
+/// Verified rounds of one target that are not committed yet.
+#[derive(Default)]
+struct JudgedStep {
+    logits: Vec<f32>,
+    /// Index of each sequence, with the range of its logits.
+    rows: Vec<(usize, Range<usize>)>,
+    costs: VerifyCosts,
+}
 
 impl Decoder {
     /// One round of every sequence.
@@ -49,8 +59,14 @@ impl Decoder {
         let drafted = self.draft(&mut failed);
         step.draft_seconds = began.elapsed().as_secs_f64();
         self.send_rounds(&mut step, &mut failed);
-        for target in 0..self.models.targets.len() {
-            let verified = self.verify(target, &mut step, &mut failed, &mut ended);
+        // All are judged before any is committed: targets of one vocabulary share a cache, and a
+        // draft is judged by the n-grams that it was made with.
+        let targets = 0..self.models.targets.len();
+        let judged: Vec<JudgedStep> = targets
+            .map(|target| self.judge(target, &mut step, &mut failed))
+            .collect();
+        for (target, judged) in judged.into_iter().enumerate() {
+            let verified = self.commit_all(target, judged, &mut step, &mut failed, &mut ended);
             if only == Some(target) {
                 self.costs[target].observe_step(drafted, &verified);
             }
@@ -118,14 +134,8 @@ impl Decoder {
         }
     }
 
-    /// Scores the drafts for one target in one forward, verifies them, and then commits them.
-    pub(super) fn verify(
-        &mut self,
-        target: usize,
-        step: &mut Step,
-        failed: &mut Failures,
-        ended: &mut Ended,
-    ) -> VerifyCosts {
+    /// Scores the drafts for one target in one forward and verifies them.
+    fn judge(&mut self, target: usize, step: &mut Step, failed: &mut Failures) -> JudgedStep {
         let clock = Instant::now();
         let own = |sequence: &&mut Sequence| sequence.slot.target == target;
         let mut inputs: Vec<(&mut Engine, &[TargetId])> = self
@@ -137,11 +147,12 @@ impl Decoder {
         let sequences = inputs.len();
         inputs.extend(self.verifiers.inputs(target));
         if inputs.is_empty() {
-            return VerifyCosts::default();
+            return JudgedStep::default();
         }
         let peer_drafts = inputs.len() > sequences;
         let tokens = inputs.iter().map(|(_, ids)| ids.len()).sum();
-        let scored = Engine::forward_together(&mut inputs, &mut self.logits);
+        let mut logits = std::mem::take(&mut self.logits[target]);
+        let scored = Engine::forward_together(&mut inputs, &mut logits);
         let forward = Forwards {
             calls: 1,
             passes: *scored.as_ref().unwrap_or(&1),
@@ -170,31 +181,49 @@ impl Decoder {
             let range = at..at + count * vocab;
             at = range.end;
             let shared = shared(&self.known, &self.models, sequence);
-            let logits = match &error {
-                None => self.logits.get(range.clone()).unwrap_or_default(),
+            let scored = match &error {
+                None => logits.get(range.clone()).unwrap_or_default(),
                 // A failed forward fails every sequence in it.
                 Some(_) => &[],
             };
-            match sequence.verify(shared, logits) {
+            match sequence.verify(shared, scored) {
                 Ok(()) => rows.push((i, range)),
                 Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
             }
         }
         let said = error.as_ref().map(ToString::to_string);
-        let behind = self.logits.get(at..).unwrap_or_default();
+        let behind = logits.get(at..).unwrap_or_default();
         self.verifiers
             .verify(target, vocab, said.as_deref().map_or(Ok(behind), Err));
-        let logits = std::mem::take(&mut self.logits);
-        for (i, range) in rows {
-            let rows = logits.get(range).unwrap_or_default();
+        JudgedStep {
+            logits,
+            rows,
+            costs: VerifyCosts {
+                forward,
+                rest: clock.elapsed().as_secs_f64() - forward.seconds,
+                peer_drafts,
+            },
+        }
+    }
+
+    /// Commits the verified rounds of one target. Returns the costs of its part of the step.
+    fn commit_all(
+        &mut self,
+        target: usize,
+        judged: JudgedStep,
+        step: &mut Step,
+        failed: &mut Failures,
+        ended: &mut Ended,
+    ) -> VerifyCosts {
+        let clock = Instant::now();
+        let mut costs = judged.costs;
+        for (i, range) in judged.rows {
+            let rows = judged.logits.get(range).unwrap_or_default();
             self.commit(i, rows, step, failed, ended);
         }
-        self.logits = logits;
-        VerifyCosts {
-            forward,
-            rest: clock.elapsed().as_secs_f64() - forward.seconds,
-            peer_drafts,
-        }
+        self.logits[target] = judged.logits;
+        costs.rest += clock.elapsed().as_secs_f64();
+        costs
     }
 
     /// Measures a plain step at intervals of [`PROBE`], at the present context, while one answer
@@ -216,7 +245,7 @@ impl Decoder {
             return;
         }
         let clock = Instant::now();
-        let read = engine.forward(&[0], &mut self.logits);
+        let read = engine.forward(&[0], &mut self.logits[target]);
         let seconds = clock.elapsed().as_secs_f64();
         engine.truncate(held);
         if read.is_ok() {

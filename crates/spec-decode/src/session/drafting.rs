@@ -47,7 +47,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// whose engines share a target, the caller can score the [inputs](DraftedRound::input) of all
     /// of them in one forward of these engines ([`target_mut`](Self::target_mut)), then
     /// [verify](Self::judge_round) all, then [commit](Self::commit_round) all. Sessions may share a
-    /// cache, which must not change between a round's draft and its verification.
+    /// cache, which must not change between a round's draft and its verification;
+    /// [`SpecError::CacheChanged`] says that it did.
     ///
     /// # Errors
     /// As [`round`](Self::round).
@@ -90,6 +91,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 return Err(SpecError::NotRunning);
             }
         };
+        running.cache = cache.map(NgramCache::generation);
         let clock = Clock::new();
         let room = self.target.max_len().saturating_sub(self.target.len());
         let room = room.saturating_sub(1);

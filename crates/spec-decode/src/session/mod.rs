@@ -308,6 +308,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             pending,
             reading,
             round: 0,
+            cache: None,
             finish: ended.then_some(Finish::MaxNewTokens),
             mined: Mined::default(),
             draft_dice,

@@ -40,11 +40,12 @@ impl Window {
     /// or an eighth of `max_len` if that is less. The last drafted token needs no position.
     fn fit(&mut self, context: usize, max_len: usize, wanted: usize) {
         let stride = (max_len / 4).max(1);
-        let room = (max_len + 1).saturating_sub(self.len(context));
+        let room = max_len.saturating_add(1).saturating_sub(self.len(context));
         if room >= wanted.clamp(1, (stride / 2).max(1)) {
             return;
         }
-        let kept = (max_len + 1).saturating_sub(stride + self.head).max(1);
+        let kept = max_len.saturating_add(1).saturating_sub(stride + self.head);
+        let kept = kept.max(1);
         self.start = context.saturating_sub(kept).max(self.head);
     }
 }
@@ -99,7 +100,10 @@ impl Reading {
         }
         Ok(Pending {
             tokens: view[self.fed.len()..].to_vec(),
-            room: (drafter.max_len() + 1).saturating_sub(view.len()),
+            room: drafter
+                .max_len()
+                .saturating_add(1)
+                .saturating_sub(view.len()),
         })
     }
 

@@ -127,7 +127,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// vocab_size]`, from the forward that appended it to the target's KV cache.
     ///
     /// # Errors
-    /// Logits of another shape; impossible probabilities.
+    /// Logits of another shape; impossible probabilities; a cache that changed since the draft.
     pub fn judge_round(
         &mut self,
         mut round: DraftedRound,
@@ -151,13 +151,15 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// [`settle_round`](Self::settle_round).
     ///
     /// # Errors
-    /// Impossible probabilities.
+    /// Impossible probabilities; a cache that changed since the draft.
     pub fn sparse_draft(
         &mut self,
         round: &DraftedRound,
         cache: Option<&NgramCache>,
     ) -> Result<SparseDraft, SpecError> {
         let (mode, sampling) = (self.config.mode, self.config.sampling);
+        let unchanged = check_cache(mode, cache, &round.running);
+        unchanged.map_err(|fault| fault.at(round.running.round))?;
         let lexicon = lexicon_of(&self.direct, mode, cache);
         let vocab = self.target.vocab_size();
         let evidence = Evidence {
@@ -177,7 +179,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// target's KV cache must be as long as after the round's input.
     ///
     /// # Errors
-    /// More accepted proposals than there are, or a token that the target does not have.
+    /// More accepted proposals than there are, a token that the target does not have, or a
+    /// probability that is none.
     pub fn settle_round(
         &mut self,
         mut round: DraftedRound,
@@ -190,6 +193,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 token: verdict.last.get(),
                 vocab,
             };
+            return Err(Fault::Law(Role::Target, fault).at(round.running.round));
+        }
+        // It was rounded on its way, upwards perhaps.
+        let possible = |p: f64| (0.0..=1.0 + 1e-6).contains(&p);
+        if let Some(score) = verdict.scores.iter().find(|score| !possible(score.target)) {
+            let probability = score.target;
+            let fault = LawError::TargetProbability { probability };
             return Err(Fault::Law(Role::Target, fault).at(round.running.round));
         }
         Ok(JudgedRound { round, verdict })
@@ -266,6 +276,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     ) -> Result<Verdict, Fault> {
         let (mode, acceptance) = (self.config.mode, self.config.acceptance);
         let sampling = self.config.sampling;
+        check_cache(mode, cache, running)?;
         let lexicon = lexicon_of(&self.direct, mode, cache);
         let proposed = proposals.iter().map(|proposal| proposal.target);
         let seen = running.seen.clone();
@@ -303,6 +314,19 @@ pub(super) fn lexicon_of<'a>(
     cache: Option<&'a NgramCache>,
 ) -> Lexicon<'a> {
     Lexicon::new(direct, cache.filter(|_| mode.uses_cache()))
+}
+
+/// Checks that the n-grams are those that were drafted with.
+fn check_cache(
+    mode: VerifyMode,
+    cache: Option<&NgramCache>,
+    running: &Running,
+) -> Result<(), Fault> {
+    let generation = cache.map(NgramCache::generation);
+    match mode.uses_cache() && generation != running.cache {
+        true => Err(Fault::CacheChanged),
+        false => Ok(()),
+    }
 }
 
 fn rows_of(logits: &[f32], positions: usize, vocab: usize) -> Result<Rows<'_>, Fault> {

@@ -24,6 +24,8 @@ pub(super) struct Running {
     /// Tokens that the drafter has read.
     pub(super) reading: Reading,
     pub(super) round: usize,
+    /// Generation of the n-gram cache at the beginning of the round; `None` without a cache.
+    pub(super) cache: Option<u64>,
     pub(super) finish: Option<Finish>,
     pub(super) mined: Mined,
     pub(super) draft_dice: Box<dyn Chance + Send>,
@@ -62,6 +64,7 @@ impl Running {
             pending: TargetId::new(0),
             reading: Reading::default(),
             round: 0,
+            cache: None,
             finish: Some(Finish::MaxNewTokens),
             mined: Mined::default(),
             draft_dice: dice(),

@@ -1,7 +1,7 @@
 //! Training on graphics devices through the Burn framework, by automatic differentiation.
 //!
-//! Weights, gradients, moments and the running mean of the weights stay on the device. A step
-//! copies two numbers to the host: the loss and the norm of the gradient.
+//! Weights, gradients and moments stay on the device. A step copies two numbers to the host: the
+//! loss and the norm of the gradient.
 
 mod model;
 mod optim;

@@ -1,4 +1,4 @@
-//! AdamW, clipping and the running mean of the weights on the device.
+//! AdamW and clipping on the device.
 //!
 //! Here a model is a list of vectors, one for each of its parameters, in the order in which Burn
 //! visits them. A step takes about fifteen passes over each, where the processor takes one: on a
