@@ -248,19 +248,41 @@ impl Hub {
         })
     }
 
-    /// The local tokenizer file of a model.
+    /// The local tokenizer file of a model, with the files of the model beside it that say how text
+    /// is read and written: configuration, special tokens, chat template. If the hub does not
+    /// answer, a tokenizer in the cache is used as it is there.
     ///
     /// # Errors
     /// The repository has none, or the download fails.
     pub fn tokenizer(&self, id: &ModelId) -> Result<PathBuf, HubError> {
-        let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
-        if let Some(path) = cached.get(TOKENIZER).or_else(|| cached.get(PIECES)) {
+        let whole = self.note(id);
+        let note = whole.with_added_extension("tokenizer");
+        let complete = [&whole, &note].map(|note| self.complete(id, note));
+        let paths = complete.into_iter().flatten();
+        let mut paths = paths.flat_map(|folder| [TOKENIZER, PIECES].map(|file| folder.join(file)));
+        if let Some(path) = paths.find(|path| path.is_file()) {
             return Ok(path);
         }
-        let snapshot = self.snapshot(RepoType::Model, &id.repo, &id.revision)?;
-        let path = snapshot.fetch(tokenizer_of(&snapshot))?;
+        let snapshot = match self.snapshot(RepoType::Model, &id.repo, &id.revision) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
+                let path = cached.get(TOKENIZER).or_else(|| cached.get(PIECES));
+                return path.ok_or(error);
+            }
+        };
+        let small = std::iter::once(&CONFIG).chain(&OPTIONAL);
+        let small = small.copied().filter(|file| snapshot.has(file));
+        let files: Vec<&str> = std::iter::once(tokenizer_of(&snapshot))
+            .chain(small)
+            .collect();
+        for file in &files {
+            snapshot.fetch(file)?;
+        }
         self.remember(id, &snapshot)?;
-        Ok(path)
+        let lines = [&[snapshot.commit()], &files[..]].concat();
+        write_whole(&note, lines.join("\n").as_bytes())?;
+        Ok(snapshot.folder().join(files[0]))
     }
 
     /// Records the commit of the revision in the cache, for other programs and for the next call.

@@ -129,7 +129,11 @@ fn a_tokenizer_is_fetched_without_its_weights() -> Result {
     let hub = Hub::new(&fake.endpoint, home.path());
     for _ in 0..2 {
         let path = hub.tokenizer(&id("hf:tiny/L")?)?;
-        assert_eq!(std::fs::read_to_string(path)?, "tokenizer.json");
+        assert_eq!(std::fs::read_to_string(&path)?, "tokenizer.json");
+        // What says how to use it is there, whatever else the cache holds.
+        for file in ["config.json", "chat_template.jinja"] {
+            assert!(path.with_file_name(file).is_file(), "{file}");
+        }
     }
     let requests = fake.requests();
     assert!(!asked_for(&requests, "safetensors"), "{requests:?}");
