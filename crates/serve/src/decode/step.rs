@@ -10,6 +10,7 @@ use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
 use super::costs::VerifyCosts;
+use super::lengths::Policy;
 use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, Failures, fail_with, shared};
@@ -260,7 +261,7 @@ impl Decoder {
                     if sequence.job.request.drafting && step.alone {
                         costs.observe(&outcome);
                     }
-                    if let Some(scores) = sequence.policy.scores()
+                    if let Some(scores) = sequence.policy.last_asked().and_then(Policy::scores)
                         && sequence.job.request.drafting
                         && outcome.looked_up() == 0
                     {
@@ -294,11 +295,11 @@ impl Decoder {
                 Ok(Some(reason)) => {
                     let terms = self.learner.as_ref().map(LearnerQueue::terms);
                     let room = positions(&self.models.drafter);
-                    let head_examples = sequence.policy.policy().take_head_examples();
+                    let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
                     let learns = match sequence.policy.end() {
-                        Some((answer, true)) => self.stats.close(answer, rejected),
-                        Some((answer, false)) => {
+                        Some(answer) if !sequence.shared => self.stats.close(answer, rejected),
+                        Some(answer) => {
                             self.stats.leave(&answer);
                             true
                         }
@@ -329,7 +330,7 @@ impl Decoder {
                 Ok(None) => self.stats.cancelled(),
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),
             }
-            if let Some((answer, _)) = sequence.policy.end() {
+            if let Some(answer) = sequence.policy.end() {
                 self.stats.leave(&answer);
             }
             let (slot, _) = sequence.release();
@@ -353,7 +354,7 @@ impl Decoder {
             }
             self.stats.cancelled();
             let mut sequence = self.running.remove(i);
-            if let Some((answer, _)) = sequence.policy.end() {
+            if let Some(answer) = sequence.policy.end() {
                 self.stats.leave(&answer);
             }
             let (slot, _) = sequence.release();
