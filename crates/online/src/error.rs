@@ -435,26 +435,11 @@ fn last_blocks(blocks: usize) -> LearntPart {
 /// The error that an [`OnlineError`] or a [`ModelsError`] passes on unchanged; any other cause
 /// itself. A chain of causes leaves such errors out, as they have the same text.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    let boxed = cause.downcast_ref::<Box<OnlineError>>();
-    match boxed.map(Box::as_ref).or_else(|| cause.downcast_ref()) {
-        Some(OnlineError::Models(error)) => models::passed_on(error),
-        Some(OnlineError::Lm(error)) => error,
-        Some(OnlineError::Model(error)) => error,
-        Some(OnlineError::Decode(error)) => error,
-        Some(OnlineError::Stream(error)) => error,
-        Some(OnlineError::Results(error)) => error,
-        Some(OnlineError::Trace(error)) => error,
-        Some(OnlineError::Cache(error)) => error,
-        Some(OnlineError::Head(error)) => error,
-        Some(OnlineError::Policy(error)) => error,
-        Some(OnlineError::Sampling(error)) => error,
-        Some(OnlineError::Terms(error)) => error,
-        Some(OnlineError::States(error)) => error,
-        Some(OnlineError::System(error)) => error,
-        Some(OnlineError::Encode(error)) => error,
-        Some(_) => cause,
-        None => models::passed_on(cause),
-    }
+    models::passed_on(models::inner_error!(
+        cause,
+        OnlineError: Models Lm Model Decode Stream Results Trace Cache Head Policy Sampling States
+            System Encode
+    ))
 }
 
 #[cfg(test)]

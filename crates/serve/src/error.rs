@@ -255,20 +255,13 @@ fn refused_hint(status: StatusCode) -> &'static str {
     }
 }
 
-/// The error that a [`ServeError`] passes on unchanged; any other cause itself. A chain of causes
-/// leaves such errors out, as they have the same text.
+/// The error that a [`ServeError`], an [`OnlineError`] or a [`ModelsError`] passes on unchanged; any
+/// other cause itself. A chain of causes leaves such errors out, as they have the same text.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    match cause.downcast_ref::<ServeError>() {
-        Some(ServeError::Models(error)) => models::passed_on(error),
-        Some(ServeError::Lm(error)) => error,
-        Some(ServeError::Model(error)) => error,
-        Some(ServeError::Decode(error)) => error,
-        Some(ServeError::Online(error)) => online::passed_on(&**error),
-        Some(ServeError::Head(error)) => error,
-        Some(ServeError::Terms(error)) => error,
-        Some(ServeError::System(error)) => error,
-        _ => cause,
-    }
+    online::passed_on(models::inner_error!(
+        cause,
+        ServeError: Models Lm Model Decode Online Head System
+    ))
 }
 
 /// Reason for which a request has no answer.
