@@ -159,10 +159,7 @@ impl DraftingArm {
     ) -> Result<Self> {
         let width = drafter.config().hidden_size;
         let learner = match arm.learns() {
-            true => {
-                let (checkpoint, terms) = (drafter.checkpoint()?, arm.learn.terms()?);
-                Some(Learner::new(&checkpoint, terms, arm.learn, job.seed)?)
-            }
+            true => Some(Learner::new(&drafter.checkpoint()?, arm.learn, job.seed)?),
             false => None,
         };
         let padding = job.models.drafter.padding;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use adaptive_draft::HeadError;
 use distill_loss::MissingStates;
-use experiment::{NothingToLearn, PolicyFault};
+use experiment::PolicyFault;
 use lm::{LmError, ModelError};
 use models::ModelsError;
 use ngram_cache::CacheError;
@@ -74,9 +74,6 @@ pub enum OnlineError {
     /// A sampling option is outside its range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
-    /// A learner has no loss.
-    #[error(transparent)]
-    Terms(#[from] NothingToLearn),
     /// An example lacks the states that the last blocks learn from.
     #[error(transparent)]
     States(#[from] MissingStates),
@@ -196,6 +193,9 @@ pub enum OnlineError {
         /// The cause.
         source: Box<Self>,
     },
+    /// A learner has no loss.
+    #[error("the objective of learning is \"none\", or both of its losses are")]
+    NothingToLearn,
     /// A job has no arms.
     #[error("the job has no arms")]
     NoArms,

@@ -46,7 +46,7 @@ fn example(seed: u32) -> Example {
 
 /// A learner of the losses that `config` names.
 fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
-    Learner::new(&drafter(), config.terms()?, config, seed)
+    Learner::new(&drafter(), config, seed)
 }
 
 fn settings(rank: usize, asynchronous: bool) -> LearnConfig {

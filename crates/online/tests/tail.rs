@@ -21,7 +21,7 @@ fn drafter() -> Checkpoint {
 
 /// A learner of the losses that `config` names.
 fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
-    Learner::new(&drafter(), config.terms()?, config, seed)
+    Learner::new(&drafter(), config, seed)
 }
 
 fn settings(blocks: usize) -> LearnConfig {

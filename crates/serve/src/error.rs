@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use adaptive_draft::HeadError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use experiment::NothingToLearn;
 use lm::{LmError, ModelError};
 use models::ModelsError;
 use online::OnlineError;
@@ -42,9 +41,6 @@ pub enum ServeError {
     /// An acceptance head cannot be trained.
     #[error(transparent)]
     Head(#[from] HeadError),
-    /// A learner has no loss.
-    #[error(transparent)]
-    Terms(#[from] NothingToLearn),
     /// The system refused an operation.
     #[error(transparent)]
     System(#[from] std::io::Error),
