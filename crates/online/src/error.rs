@@ -22,10 +22,13 @@ pub(crate) type Result<T, E = OnlineError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
+    /// It is missing, or is not text.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
     /// It is not JSON, or lacks a value.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A number of which later sums would not be finite.
+    /// A number that is too large, or of which later sums would not be finite.
     #[error("{key} is {value:e}, beyond {limit:e}")]
     OutOfBounds {
         /// Names that lead to the number, with dots between them.
@@ -302,7 +305,7 @@ pub enum OnlineError {
         /// Version of its layout.
         format: u32,
     },
-    /// The description of a state is cut, or a number in it is out of bounds.
+    /// The description of a state is missing or cut, or a number in it is out of bounds.
     #[error(
         "{}: damaged: {fault}\nhint: put back a copy of the state, or begin a new one in another folder",
         path.display()

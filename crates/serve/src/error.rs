@@ -44,15 +44,9 @@ pub enum ServeError {
     /// The system refused an operation.
     #[error(transparent)]
     System(#[from] std::io::Error),
-    /// The number of sequences, of draft tokens or of tokens of an answer is 0.
-    #[error("the number of sequences, of draft tokens and of tokens must be at least 1")]
-    ZeroSequences,
-    /// The number of draft tokens to draw from, or of sessions, is 0.
-    #[error("the number of draft tokens to draw from, and of sessions, must be at least 1")]
-    ZeroSessions,
-    /// The number of answers per update is 0.
-    #[error("an update learns from at least 1 answer")]
-    ZeroAnswers,
+    /// A number is 0; the value is the option that sets it.
+    #[error("{0} 0: must be at least 1")]
+    Zero(&'static str),
     /// The sequences may not fit the memory limit.
     #[error(
         "{sequences} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",

@@ -142,6 +142,7 @@ impl LearnConfig {
         let least = |value: f64| value >= 0.0;
         let ema = self.ema;
         let likely = self.likely;
+        let below = "must be 0 or more and below 1";
         let numbers = [
             ("lr", self.lr, least(self.lr), "must be 0 or more"),
             (
@@ -151,13 +152,8 @@ impl LearnConfig {
                 "must be 0 or more",
             ),
             ("tau", self.tau, self.tau > 0.0, "must be positive"),
-            ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
-            (
-                "likely",
-                likely,
-                (0.0..1.0).contains(&likely),
-                "is outside 0..1",
-            ),
+            ("ema", ema, (0.0..1.0).contains(&ema), below),
+            ("likely", likely, (0.0..1.0).contains(&likely), below),
         ];
         let mut wrongs: Vec<Wrong> = numbers
             .into_iter()
