@@ -161,7 +161,10 @@ fn what_cannot_learn_is_refused() {
         format!("{:#}", made.err().unwrap())
     };
     let told = error(9);
-    assert!(told.starts_with("--learn-blocks (learn.blocks of a run)"), "{told}");
+    assert!(
+        told.starts_with("--learn-blocks (learn.blocks of a run)"),
+        "{told}"
+    );
     // An example of an engine that kept no states.
     let mut learner = learner(settings(1), 1).unwrap();
     let mut blind = engine(0);

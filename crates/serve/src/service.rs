@@ -59,8 +59,14 @@ impl Service {
             ("--k", options.draft_length),
             ("--max-tokens", options.max_tokens),
             ("--draft-top", options.remote.draft_top),
-            ("--sessions", options.expose.map_or(1, |expose| expose.sessions)),
-            ("--learn-every", options.learn.map_or(1, |learn| learn.every)),
+            (
+                "--sessions",
+                options.expose.map_or(1, |expose| expose.sessions),
+            ),
+            (
+                "--learn-every",
+                options.learn.map_or(1, |learn| learn.every),
+            ),
         ] {
             if number == 0 {
                 return Err(ServeError::Zero(option));

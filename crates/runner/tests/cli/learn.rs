@@ -92,7 +92,10 @@ fn a_damaged_state_has_a_hint() {
     let huge = text.replace("\"blocks\":0", "\"blocks\":99999999");
     assert_ne!(huge, text);
     fs::write(&description, huge).unwrap();
-    refused(&mut learn(&log, &state), &["state.json: damaged: part", hint]);
+    refused(
+        &mut learn(&log, &state),
+        &["state.json: damaged: part", hint],
+    );
     fs::remove_file(&description).unwrap();
     refused(&mut learn(&log, &state), &["state.json: damaged", hint]);
 }
