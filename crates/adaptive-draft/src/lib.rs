@@ -17,7 +17,7 @@
 //! of it, if that promises more.
 //!
 //! [`Controller`] decides by measured seconds if the drafter drafts at all, with which weights, and
-//! if it learns.
+//! if it learns. [`Controlled`] holds a policy to its decisions.
 //!
 //! The head is trained by [`HeadTrainer`] on labels min(1, p / q') by a weighted cross-entropy (as
 //! in SpecDec++, arXiv 2405.19715; the paper gives it no number), which [`LabelRecorder`] collects
@@ -62,7 +62,7 @@ use std::path::PathBuf;
 pub use acceptance::AcceptanceStop;
 pub use confidence::Confidence;
 pub use controller::{
-    Agreed, Answer, Controller, ControllerConfig, Ledger, RoundCost, Standing, Way,
+    Agreed, Answer, Controlled, Controller, ControllerConfig, Ledger, RoundCost, Standing, Way,
 };
 pub use copying::{CopyOrDraft, CopyRecord};
 pub use costs::Costs;

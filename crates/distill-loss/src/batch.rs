@@ -111,7 +111,16 @@ impl<'a> Batch<'a> {
         }
         let all = (batch.positions + batch.ngram_tokens).max(1) as f64;
         batch.position_weight = 1.0 / all;
-        batch.ngram_weight = terms.ngram_weight() / all;
+        let lambda = match terms {
+            // It weighs itself, by p(t).
+            Terms::Hybrid {
+                ngram: Some(NgramLoss::Pointwise),
+                ..
+            } => 1.0,
+            Terms::Hybrid { lambda, .. } => lambda,
+            Terms::Alm { .. } => 0.0,
+        };
+        batch.ngram_weight = lambda / all;
         batch
     }
 

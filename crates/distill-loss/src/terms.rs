@@ -40,18 +40,6 @@ impl Terms {
         }
     }
 
-    /// Weight of L_N-gram; 1 if the loss weighs itself, as [`NgramLoss::Pointwise`] does with p(t).
-    pub(crate) fn ngram_weight(self) -> f64 {
-        match self {
-            Self::Hybrid {
-                ngram: Some(NgramLoss::Pointwise),
-                ..
-            } => 1.0,
-            Self::Hybrid { lambda, .. } => lambda,
-            Self::Alm { .. } => 0.0,
-        }
-    }
-
     /// True if the target's distribution is wanted where one draft token is one target token.
     pub fn reads_direct_law(self) -> bool {
         matches!(self, Self::Hybrid { direct: Some(direct), .. } if direct.reads_law())

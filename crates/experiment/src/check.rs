@@ -170,9 +170,10 @@ fn of_learning(arm: &ArmConfig) -> Vec<Wrong> {
         check(slem, "learn.objective", message);
         let message = "prompt-lookup has no drafter that could learn";
         check(lookup, "learn.objective", message);
-        if let Err(nothing) = arm.learn.terms() {
-            check(true, "learn.direct", &nothing.to_string());
-        }
+        let hybrid = arm.learn.objective == ObjectiveName::Hybrid;
+        let nothing = hybrid && arm.learn.direct.is_none() && arm.learn.ngram.is_none();
+        let message = "learn.direct and learn.ngram are both \"none\": nothing to learn from";
+        check(nothing, "learn.direct", message);
     }
     let message = "prompt-lookup has no drafter that could rest; must be false";
     check(

@@ -72,7 +72,7 @@ pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, Report
 pub use settings::{
     CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, EXPLORE,
     HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig,
-    ModelsConfig, NamedLatency, NothingToLearn, ObjectiveName, PolicyFault, PolicyName, Scope,
-    StepCost, TorchConfig, TraceConfig,
+    ModelsConfig, NamedLatency, ObjectiveName, PolicyFault, PolicyName, Scope, StepCost,
+    TorchConfig, TraceConfig,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -120,21 +120,26 @@ pub enum ModelsError {
     NoStates,
 }
 
+/// The error that one of these variants of an error type passes on unchanged; any other cause
+/// itself.
+#[macro_export]
+macro_rules! inner_error {
+    ($cause:expr, $error:ident: $($variant:ident)+) => {{
+        let cause: &(dyn std::error::Error + 'static) = $cause;
+        let boxed = cause.downcast_ref::<Box<$error>>().map(Box::as_ref);
+        let inner: &(dyn std::error::Error + 'static) =
+            match boxed.or_else(|| cause.downcast_ref::<$error>()) {
+                $(Some($error::$variant(error)) => error,)+
+                _ => cause,
+            };
+        inner
+    }};
+}
+
 /// The error that a [`ModelsError`] passes on unchanged; any other cause itself. A chain of causes
 /// leaves such errors out, as they have the same text.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    let boxed = cause.downcast_ref::<Box<ModelsError>>();
-    match boxed.map(Box::as_ref).or_else(|| cause.downcast_ref()) {
-        Some(ModelsError::Hub(error)) => error,
-        Some(ModelsError::Folder(error)) => error,
-        Some(ModelsError::Lm(error)) => error,
-        Some(ModelsError::Align(error)) => error,
-        Some(ModelsError::Template(error)) => error,
-        Some(ModelsError::Device(error)) => error,
-        Some(ModelsError::Model(error)) => error,
-        Some(ModelsError::Decode(error)) => error,
-        _ => cause,
-    }
+    inner_error!(cause, ModelsError: Hub Folder Lm Weights Align Template Device Model Decode)
 }
 
 /// The kind of fault of a chat template.

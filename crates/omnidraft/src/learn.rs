@@ -1,7 +1,7 @@
 //! Options of learning, and the learner that a session holds.
 
-use distill_loss::{DirectLoss, NgramLoss, Terms};
-use experiment::LearnConfig;
+use distill_loss::{DirectLoss, NgramLoss};
+use experiment::{LearnConfig, ObjectiveName};
 use online::{Learner, LearntWeights};
 
 use crate::Source;
@@ -38,13 +38,13 @@ impl Default for LearnOptions {
 }
 
 impl LearnOptions {
-    pub(crate) fn terms(self) -> Terms {
-        Terms::hybrid(DirectLoss::ForwardKl, NgramLoss::Nll, self.lambda)
-    }
-
     pub(crate) fn config(self) -> LearnConfig {
         let defaults = LearnConfig::default();
         LearnConfig {
+            objective: ObjectiveName::Hybrid,
+            direct: Some(DirectLoss::ForwardKl),
+            ngram: Some(NgramLoss::Nll),
+            lambda: self.lambda,
             every: self.every.max(1),
             lr: self.learning_rate,
             blocks: self.blocks,

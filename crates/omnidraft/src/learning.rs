@@ -27,7 +27,7 @@ impl<T: LanguageModel> Builder<Engine, T> {
     pub fn learning(mut self, drafter: &Drafter, options: LearnOptions) -> Result<Self, Error> {
         let folder = drafter.folder();
         let checkpoint = folder.checkpoint().map_err(failed)?;
-        let learner = Learner::new(&checkpoint, options.terms(), options.config(), options.seed);
+        let learner = Learner::new(&checkpoint, options.config(), options.seed);
         if options.blocks > 0 {
             self.drafter.keep_states(options.blocks).map_err(failed)?;
         }

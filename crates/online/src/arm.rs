@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adaptive_draft::{CopyRecord, Way};
+use adaptive_draft::{Answer, Controlled, CopyRecord, Way};
 use distill_loss::{Example, Recorder, Response};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
@@ -17,7 +17,7 @@ use spec_decode::{
 use vocab_align::DraftId;
 
 use super::adaptive::{Adaptive, HeadUpdate};
-use super::control::{Account, Control, Controlled, Watched};
+use super::control::{Account, Control};
 use super::drafter_training::{LearnerCounts, Update};
 use super::error::{OnlineError, Result};
 use super::learner::{Learner, Learnt};
@@ -159,10 +159,7 @@ impl DraftingArm {
     ) -> Result<Self> {
         let width = drafter.config().hidden_size;
         let learner = match arm.learns() {
-            true => {
-                let (checkpoint, terms) = (drafter.checkpoint()?, arm.learn.terms()?);
-                Some(Learner::new(&checkpoint, terms, arm.learn, job.seed)?)
-            }
+            true => Some(Learner::new(&drafter.checkpoint()?, arm.learn, job.seed)?),
             false => None,
         };
         let padding = job.models.drafter.padding;
@@ -247,8 +244,9 @@ impl DraftingArm {
     ) -> Result<Answered> {
         let streamed = question.is_streamed();
         let control = self.control.as_mut().filter(|_| arm.decode.controller);
-        let watched = control.map(|control| control.open(streamed));
-        let way = watched.as_ref().map(Watched::way);
+        let controlled = control.map(|control| control.open(streamed));
+        let way = controlled.as_ref().map(Answer::way);
+        let records = controlled.as_ref().is_none_or(Answer::records);
         let settings = SessionConfig {
             mode: match way {
                 // Without proposals all modes are equal; this one needs no preparation.
@@ -268,14 +266,8 @@ impl DraftingArm {
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
-        let mut policy = with_copies(record, &arm.decode, costs, streamed, policy);
-        if let Some(watched) = &watched {
-            policy = Box::new(Controlled {
-                inner: policy,
-                watched,
-                asked: false,
-            });
-        }
+        let policy = with_copies(record, &arm.decode, costs, streamed, policy);
+        let mut policy = Controlled::new(policy, controlled);
         let own = !(question.padded && self.padded.is_some());
         let drafter = match &mut self.drafter {
             Drafter::Model(drafter) => match &mut self.padded {
@@ -289,7 +281,7 @@ impl DraftingArm {
                     .entry(vocabulary)
                     .or_insert_with(|| Pair::shared(question.pair.target.clone()));
                 let (done, source) =
-                    look_up(target, shared, settings, question, policy.as_mut(), source)?;
+                    look_up(target, shared, settings, question, &mut policy, source)?;
                 drop(policy);
                 self.adaptive.measure(&done.rounds);
                 if streamed {
@@ -307,7 +299,6 @@ impl DraftingArm {
             session.look_up_in(source);
         }
         let rows = session.target().vocab_size();
-        let records = watched.as_ref().is_none_or(Watched::records);
         let mut learner = self.learner.as_mut().filter(|_| streamed && records);
         let mut teacher = learner
             .as_ref()
@@ -335,10 +326,9 @@ impl DraftingArm {
         let onlookers = Onlookers {
             teacher: teacher.as_mut(),
             show: if relabels { Some(&mut show) } else { None },
-            watched: watched.as_ref(),
             between: &mut between,
         };
-        let done = generate(&mut session, question, cache, policy.as_mut(), onlookers)?;
+        let done = generate(&mut session, question, cache, &mut policy, onlookers)?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
                 Response::of(&session, question.prompt.draft.len()),
@@ -355,16 +345,17 @@ impl DraftingArm {
             self.specials
                 .add(&arm.name, question.pair, &example.specials);
         }
+        let controlled = policy.end();
         drop(policy);
         self.adaptive.measure(&done.rounds);
         let source = session.take_history();
         drop(session);
         let mut learns = true;
-        if let (Some(control), Some(watched)) = (&mut self.control, watched) {
+        if let (Some(control), Some(answer)) = (&mut self.control, controlled) {
             if way == Some(Way::Frozen) {
                 control.swap(drafter)?;
             }
-            learns = streamed && control.close(watched, &done);
+            learns = streamed && control.close(answer, &done);
         }
         if streamed {
             self.known.keep(lookup, vocabulary, source);

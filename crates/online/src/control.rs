@@ -1,14 +1,10 @@
 //! Controller of an arm: measured seconds decide whether its drafter drafts, with which weights,
 //! and whether it learns.
 
-use std::cell::{Cell, RefCell};
-use std::time::Instant;
-
-use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, RoundCost, Way};
+use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, Way};
 use experiment::{ArmConfig, DraftSource, Lookup};
 use models::{Engine, Packed};
-use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, Generation, RoundOutcome, TeacherSink};
-use vocab_align::TargetId;
+use spec_decode::Generation;
 
 use super::error::Result;
 
@@ -63,20 +59,15 @@ impl Control {
     }
 
     /// Begins an answer; nothing is recorded of one that is not `streamed`.
-    pub(super) fn open(&mut self, streamed: bool) -> Watched {
-        let answer = match streamed {
+    pub(super) fn open(&mut self, streamed: bool) -> Answer {
+        match streamed {
             true => self.controller.open(),
             false => self.controller.open_held_out(),
-        };
-        Watched {
-            answer: RefCell::new(answer),
-            recording: Cell::new(0.0),
         }
     }
 
     /// Ends a streamed answer. Returns true if it is to be learnt from.
-    pub(super) fn close(&mut self, watched: Watched, done: &Generation) -> bool {
-        let answer = watched.answer.into_inner();
+    pub(super) fn close(&mut self, answer: Answer, done: &Generation) -> bool {
         self.last = Some(answer.way());
         let rejected = done.rounds.iter().map(|r| r.proposed() - r.accepted).sum();
         self.controller.close(answer, rejected)
@@ -117,111 +108,5 @@ impl Control {
         let config = self.controller.config();
         self.controller = earlier;
         self.controller.reconfigure(config);
-    }
-}
-
-/// An answer under control, shared by its policy and the recording of its rounds.
-pub(super) struct Watched {
-    answer: RefCell<Answer>,
-    /// Seconds spent on recording for the learner.
-    recording: Cell<f64>,
-}
-
-impl Watched {
-    pub(super) fn way(&self) -> Way {
-        self.answer.borrow().way()
-    }
-
-    pub(super) fn records(&self) -> bool {
-        self.answer.borrow().records()
-    }
-
-    /// Records the seconds in which the drafter read the prompt.
-    pub(super) fn read(&self, seconds: f64) {
-        self.answer.borrow_mut().read(seconds);
-    }
-
-    /// Records a round.
-    pub(super) fn observe(&self, outcome: &RoundOutcome) {
-        let recording = self.recording.take();
-        let mut cost = RoundCost::from(outcome);
-        cost.rest = (cost.rest - recording).max(0.0);
-        let mut answer = self.answer.borrow_mut();
-        answer.observe(&cost);
-        answer.recorded(recording);
-    }
-}
-
-/// A policy that is asked only in rounds that the controller speculates in.
-pub(super) struct Controlled<'a> {
-    pub(super) inner: Box<dyn DraftPolicy + 'a>,
-    pub(super) watched: &'a Watched,
-    /// True if the inner policy has a part in the round.
-    pub(super) asked: bool,
-}
-
-impl Controlled<'_> {
-    fn drafts(&self) -> bool {
-        matches!(self.watched.way(), Way::Learner | Way::Frozen)
-    }
-
-    fn speculates(&self) -> bool {
-        self.watched.answer.borrow().speculates()
-    }
-}
-
-impl DraftPolicy for Controlled<'_> {
-    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
-        self.asked = self.speculates();
-        if !self.asked {
-            return CopyPlan {
-                copy: 0,
-                draft: false,
-            };
-        }
-        let mut plan = self.inner.plan_copy(found);
-        plan.draft &= self.drafts();
-        plan
-    }
-
-    fn next_len(&mut self) -> usize {
-        if !self.drafts() || !self.speculates() {
-            return 0;
-        }
-        self.asked = true;
-        self.inner.next_len()
-    }
-
-    fn reads_drafter(&self) -> bool {
-        self.inner.reads_drafter()
-    }
-
-    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.inner.stop_after(step)
-    }
-
-    fn observe(&mut self, outcome: &RoundOutcome) {
-        if std::mem::take(&mut self.asked) {
-            self.inner.observe(outcome);
-        }
-    }
-}
-
-/// Measures the time of another sink.
-pub(super) struct Timed<'a> {
-    pub(super) inner: &'a mut dyn TeacherSink,
-    pub(super) watched: &'a Watched,
-}
-
-impl TeacherSink for Timed<'_> {
-    fn reads(&self) -> bool {
-        self.inner.reads()
-    }
-
-    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
-        let began = Instant::now();
-        self.inner.record(index, token, logits);
-        let recording = &self.watched.recording;
-        recording.set(recording.get() + began.elapsed().as_secs_f64());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use adaptive_draft::Agreed;
 use distill_loss::{Batch, Example, Replay, Terms};
-use lm::{AdamWConfig, Checkpoint};
+use lm::{AdamWConfig, Checkpoint, LmError};
 use trainer::AdapterState;
 
 use super::error::{OnlineError, Result};
@@ -18,6 +18,9 @@ use streams::StreamRng;
 
 /// Decoupled weight decay.
 const WEIGHT_DECAY: f64 = 0.01;
+/// Names of two settings in errors: the option of a command, and the key of a run.
+const BLOCKS: &str = "--learn-blocks (learn.blocks of a run)";
+const RANK: &str = "--adapter-rank (learn.lora.rank of a run)";
 /// Norm that gradients are scaled down to.
 const MAX_GRAD_NORM: f64 = 1.0;
 
@@ -101,14 +104,17 @@ impl DrafterTraining {
             ..AdamWConfig::default()
         };
         let trainer = match config.adapters() {
-            None => Gradients::new(checkpoint, optimizer, config.blocks, config.products)
-                .map_err(OnlineError::key("learn.blocks"))?,
+            None => Gradients::new(checkpoint, optimizer, config.blocks, config.products),
             Some(lora) => {
                 let seed = adapter_seed(seed, "");
                 Gradients::with_adapter(checkpoint, optimizer, lora, config.products, seed)
-                    .map_err(OnlineError::key("learn.lora"))?
             }
         };
+        let trainer = trainer.map_err(|error| match error {
+            LmError::Blocks { .. } => OnlineError::key(BLOCKS)(error),
+            LmError::Rank { .. } => OnlineError::key(RANK)(error),
+            error => error.into(),
+        })?;
         let average = (config.ema > 0.0).then(|| trainer.weights());
         Ok(Self {
             trainer,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use adaptive_draft::HeadError;
 use distill_loss::MissingStates;
-use experiment::{NothingToLearn, PolicyFault};
+use experiment::PolicyFault;
 use lm::{LmError, ModelError};
 use models::ModelsError;
 use ngram_cache::CacheError;
@@ -22,10 +22,13 @@ pub(crate) type Result<T, E = OnlineError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
+    /// It is missing, or is not text.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
     /// It is not JSON, or lacks a value.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A number of which later sums would not be finite.
+    /// A number that is too large, or of which later sums would not be finite.
     #[error("{key} is {value:e}, beyond {limit:e}")]
     OutOfBounds {
         /// Names that lead to the number, with dots between them.
@@ -74,9 +77,6 @@ pub enum OnlineError {
     /// A sampling option is outside its range.
     #[error(transparent)]
     Sampling(#[from] SamplingError),
-    /// A learner has no loss.
-    #[error(transparent)]
-    Terms(#[from] NothingToLearn),
     /// An example lacks the states that the last blocks learn from.
     #[error(transparent)]
     States(#[from] MissingStates),
@@ -196,6 +196,9 @@ pub enum OnlineError {
         /// The cause.
         source: Box<Self>,
     },
+    /// A learner has no loss.
+    #[error("the objective of learning is \"none\", or both of its losses are")]
+    NothingToLearn,
     /// A job has no arms.
     #[error("the job has no arms")]
     NoArms,
@@ -302,7 +305,7 @@ pub enum OnlineError {
         /// Version of its layout.
         format: u32,
     },
-    /// The description of a state is cut, or a number in it is out of bounds.
+    /// The description of a state is missing or cut, or a number in it is out of bounds.
     #[error(
         "{}: damaged: {fault}\nhint: put back a copy of the state, or begin a new one in another folder",
         path.display()
@@ -435,26 +438,11 @@ fn last_blocks(blocks: usize) -> LearntPart {
 /// The error that an [`OnlineError`] or a [`ModelsError`] passes on unchanged; any other cause
 /// itself. A chain of causes leaves such errors out, as they have the same text.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    let boxed = cause.downcast_ref::<Box<OnlineError>>();
-    match boxed.map(Box::as_ref).or_else(|| cause.downcast_ref()) {
-        Some(OnlineError::Models(error)) => models::passed_on(error),
-        Some(OnlineError::Lm(error)) => error,
-        Some(OnlineError::Model(error)) => error,
-        Some(OnlineError::Decode(error)) => error,
-        Some(OnlineError::Stream(error)) => error,
-        Some(OnlineError::Results(error)) => error,
-        Some(OnlineError::Trace(error)) => error,
-        Some(OnlineError::Cache(error)) => error,
-        Some(OnlineError::Head(error)) => error,
-        Some(OnlineError::Policy(error)) => error,
-        Some(OnlineError::Sampling(error)) => error,
-        Some(OnlineError::Terms(error)) => error,
-        Some(OnlineError::States(error)) => error,
-        Some(OnlineError::System(error)) => error,
-        Some(OnlineError::Encode(error)) => error,
-        Some(_) => cause,
-        None => models::passed_on(cause),
-    }
+    models::passed_on(models::inner_error!(
+        cause,
+        OnlineError: Models Lm Model Decode Stream Results Trace Cache Head Policy Sampling States
+            System Encode
+    ))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use lm::Checkpoint;
 use super::drafter_training::{DrafterTraining, LearnerCounts, Update};
 use super::error::{OnlineError, Result};
 use super::weights::LearntWeights;
-use experiment::LearnConfig;
+use experiment::{LearnConfig, ObjectiveName};
 
 /// An update with the weights to decode with after it.
 pub type Learnt = (Update, LearntWeights);
@@ -39,17 +39,23 @@ pub struct Learner {
 }
 
 impl Learner {
-    /// Starts from `checkpoint` and minimises `terms`; the keys of `config` that name a loss are
-    /// not read. `seed` determines the initial adapters and replay.
+    /// Starts from `checkpoint`. `seed` determines the initial adapters and replay.
     ///
     /// # Errors
-    /// A checkpoint that the trainer does not support; a rank that is too large.
-    pub fn new(
-        checkpoint: &Checkpoint,
-        terms: Terms,
-        config: LearnConfig,
-        seed: u64,
-    ) -> Result<Self> {
+    /// Settings without a loss; a checkpoint that the trainer does not support; a rank that is too
+    /// large.
+    pub fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
+        let terms = match (config.objective, config.direct, config.ngram) {
+            (ObjectiveName::None, ..) | (ObjectiveName::Hybrid, None, None) => {
+                return Err(OnlineError::NothingToLearn);
+            }
+            (ObjectiveName::Hybrid, direct, ngram) => Terms::Hybrid {
+                direct,
+                ngram,
+                lambda: config.lambda,
+            },
+            (ObjectiveName::Alm, ..) => Terms::Alm { tau: config.tau },
+        };
         let training = DrafterTraining::new(checkpoint, terms, config, seed)?;
         Ok(Self {
             terms,

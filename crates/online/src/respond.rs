@@ -1,6 +1,8 @@
 //! The rounds of one response, drafted by a model or by prompt lookup.
 
-use adaptive_draft::Way;
+use std::time::Instant;
+
+use adaptive_draft::{Controlled, Way};
 use distill_loss::Recorder;
 use models::Engine;
 use ngram_cache::NgramCache;
@@ -8,9 +10,8 @@ use spec_decode::{
     CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup,
     Purpose, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
 };
-use vocab_align::DraftId;
+use vocab_align::{DraftId, TargetId};
 
-use super::control::{Timed, Watched};
 use super::error::Result;
 use super::question::Question;
 
@@ -26,9 +27,27 @@ pub(super) struct Onlookers<'a, D, T> {
     /// Records the training data of the answer.
     pub(super) teacher: Option<&'a mut Recorder>,
     pub(super) show: Option<Show<'a>>,
-    /// Costs of the rounds of an answer under a controller.
-    pub(super) watched: Option<&'a Watched>,
     pub(super) between: Between<'a, D, T>,
+}
+
+/// A recorder, if there is one, and the seconds that it takes.
+struct Timed<'a> {
+    recorder: Option<&'a mut Recorder>,
+    seconds: f64,
+}
+
+impl TeacherSink for Timed<'_> {
+    fn reads(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
+        if let Some(recorder) = &mut self.recorder {
+            let began = Instant::now();
+            recorder.record(index, token, logits);
+            self.seconds += began.elapsed().as_secs_f64();
+        }
+    }
 }
 
 /// Like [`Session::generate`], with observers.
@@ -36,25 +55,22 @@ pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
     session: &mut Session<D, T>,
     question: &Question<'_>,
     mut cache: Option<&mut NgramCache>,
-    policy: &mut dyn DraftPolicy,
+    policy: &mut Controlled<impl DraftPolicy>,
     onlookers: Onlookers<'_, D, T>,
 ) -> Result<Generation> {
     let Onlookers {
         mut teacher,
         mut show,
-        watched,
         between,
     } = onlookers;
     // An answer without drafts is plain decoding's, token by token, also at temperatures above 0.
-    let verify = match watched.map(Watched::way) {
+    let verify = match policy.way() {
         Some(Way::Plain) => Purpose::Plain,
         _ => Purpose::Verify,
     };
     let [draft, verify] = [Purpose::Draft, verify].map(|purpose| question.name.dice(purpose));
     let prefill = session.start_with(question.prompt, Box::new(draft), Box::new(verify))?;
-    if let Some(watched) = watched {
-        watched.read(prefill.draft);
-    }
+    policy.read(prefill.draft);
     let (mut rounds, mut totals) = (Vec::new(), Totals::default());
     let finish = loop {
         if let Some(finish) = session.finished() {
@@ -64,26 +80,14 @@ pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
             Some(_) => session.draft_context().to_vec(),
             None => Vec::new(),
         };
-        let mut nobody = NoSink;
-        let sink: &mut dyn TeacherSink = match &mut teacher {
-            Some(recorder) => &mut **recorder,
-            None => &mut nobody,
+        let mut sink = Timed {
+            recorder: teacher.as_deref_mut(),
+            seconds: 0.0,
         };
-        let outcome = match watched {
-            Some(watched) => {
-                let mut timed = Timed {
-                    inner: sink,
-                    watched,
-                };
-                session.round(cache.as_deref_mut(), policy, &mut timed)?
-            }
-            None => session.round(cache.as_deref_mut(), policy, sink)?,
-        };
+        let outcome = session.round(cache.as_deref_mut(), policy, &mut sink)?;
+        policy.take_in(&outcome, sink.seconds);
         if let Some(show) = &mut show {
             show(&context, &outcome);
-        }
-        if let Some(watched) = watched {
-            watched.observe(&outcome);
         }
         totals.add(&outcome);
         rounds.push(outcome);

@@ -43,7 +43,7 @@ fn example(seed: u32) -> Example {
 
 /// A learner of the losses that `config` names.
 fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
-    Learner::new(&drafter(), config.terms()?, config, seed)
+    Learner::new(&drafter(), config, seed)
 }
 
 fn settings() -> LearnConfig {
@@ -182,6 +182,14 @@ fn the_counts_say_what_was_scored() {
         ..settings()
     };
     assert_eq!(count(ngram_only), (0, 10));
+    let nothing = LearnConfig {
+        ngram: None,
+        ..ngram_only
+    };
+    for config in [nothing, LearnConfig::default()] {
+        let error = learner(config, 1).err().unwrap();
+        assert!(error.to_string().contains("\"none\""), "{error}");
+    }
 }
 
 /// Text after the last chunk, other examples' lengths and their order change nothing but rounding.
@@ -279,7 +287,7 @@ fn the_rows_of_table_6_are_different_losses() {
     let terms: Vec<_> = arms
         .iter()
         .filter(|arm| arm.learns())
-        .map(|arm| arm.learn.terms().unwrap())
+        .map(|arm| learner(arm.learn, 1).unwrap().terms())
         .collect();
     assert_eq!(terms.len(), 7);
     for (i, a) in terms.iter().enumerate() {

@@ -46,7 +46,7 @@ fn example(seed: u32) -> Example {
 
 /// A learner of the losses that `config` names.
 fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
-    Learner::new(&drafter(), config.terms()?, config, seed)
+    Learner::new(&drafter(), config, seed)
 }
 
 fn settings(rank: usize, asynchronous: bool) -> LearnConfig {
@@ -388,7 +388,7 @@ fn a_rank_without_room_is_refused_before_anything_is_written() {
     let error = execute(&plan.jobs[0].config, &out, None).unwrap_err();
     let message = format!("{error:#}");
     assert!(
-        message.contains("learn.lora") && message.contains("1..=128"),
+        message.contains("learn.lora.rank of a run): a LoRA rank of 129 is outside 1..=128"),
         "{message}"
     );
     assert!(!out.join("prompts.parquet").exists());

@@ -258,22 +258,10 @@ impl PretrainError {
 /// The error that a [`PretrainError`] or a [`ModelsError`] passes on unchanged; any other cause
 /// itself. A chain of causes leaves such errors out, as they have the same text.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    let boxed = cause.downcast_ref::<Box<PretrainError>>();
-    match boxed.map(Box::as_ref).or_else(|| cause.downcast_ref()) {
-        Some(PretrainError::Models(error)) => models::passed_on(error),
-        Some(PretrainError::Corpus(error)) => error,
-        Some(PretrainError::Stream(error)) => error,
-        Some(PretrainError::Hub(error)) => error,
-        Some(PretrainError::Lm(error)) => error,
-        Some(PretrainError::Template(error)) => error,
-        Some(PretrainError::Align(error)) => error,
-        Some(PretrainError::Decode(error)) => error,
-        Some(PretrainError::Sampling(error)) => error,
-        Some(PretrainError::Toml(error)) => error,
-        Some(PretrainError::Json(error)) => error,
-        Some(_) => cause,
-        None => models::passed_on(cause),
-    }
+    models::passed_on(models::inner_error!(
+        cause,
+        PretrainError: Models Corpus Stream Hub Lm Template Align Decode Sampling Toml Json
+    ))
 }
 
 #[cfg(test)]

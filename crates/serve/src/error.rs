@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use adaptive_draft::HeadError;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use experiment::NothingToLearn;
 use lm::{LmError, ModelError};
 use models::ModelsError;
 use online::OnlineError;
@@ -42,21 +41,12 @@ pub enum ServeError {
     /// An acceptance head cannot be trained.
     #[error(transparent)]
     Head(#[from] HeadError),
-    /// A learner has no loss.
-    #[error(transparent)]
-    Terms(#[from] NothingToLearn),
     /// The system refused an operation.
     #[error(transparent)]
     System(#[from] std::io::Error),
-    /// The number of sequences, of draft tokens or of tokens of an answer is 0.
-    #[error("the number of sequences, of draft tokens and of tokens must be at least 1")]
-    ZeroSequences,
-    /// The number of draft tokens to draw from, or of sessions, is 0.
-    #[error("the number of draft tokens to draw from, and of sessions, must be at least 1")]
-    ZeroSessions,
-    /// The number of answers per update is 0.
-    #[error("an update learns from at least 1 answer")]
-    ZeroAnswers,
+    /// A number is 0; the value is the option that sets it.
+    #[error("{0} 0: must be at least 1")]
+    Zero(&'static str),
     /// The sequences may not fit the memory limit.
     #[error(
         "{sequences} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",
@@ -255,20 +245,13 @@ fn refused_hint(status: StatusCode) -> &'static str {
     }
 }
 
-/// The error that a [`ServeError`] passes on unchanged; any other cause itself. A chain of causes
-/// leaves such errors out, as they have the same text.
+/// The error that a [`ServeError`], an [`OnlineError`] or a [`ModelsError`] passes on unchanged; any
+/// other cause itself. A chain of causes leaves such errors out, as they have the same text.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    match cause.downcast_ref::<ServeError>() {
-        Some(ServeError::Models(error)) => models::passed_on(error),
-        Some(ServeError::Lm(error)) => error,
-        Some(ServeError::Model(error)) => error,
-        Some(ServeError::Decode(error)) => error,
-        Some(ServeError::Online(error)) => online::passed_on(&**error),
-        Some(ServeError::Head(error)) => error,
-        Some(ServeError::Terms(error)) => error,
-        Some(ServeError::System(error)) => error,
-        _ => cause,
-    }
+    online::passed_on(models::inner_error!(
+        cause,
+        ServeError: Models Lm Model Decode Online Head System
+    ))
 }
 
 /// Reason for which a request has no answer.

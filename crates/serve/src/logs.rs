@@ -147,7 +147,10 @@ impl Log {
     }
 
     fn read_line(&mut self, line: &str, models: &Models) -> Result<(), String> {
-        let value: Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        // The parser's line is always the first.
+        let fault =
+            |e: serde_json::Error| e.to_string().replace(" at line 1 column ", " at column ");
+        let value: Value = serde_json::from_str(line).map_err(fault)?;
         let top = value.as_object().ok_or("is no JSON object")?;
         let asked = ["request", "body"]
             .iter()

@@ -54,14 +54,23 @@ impl Service {
     /// Options of 0 that must be at least 1; models that cannot be loaded or do not fit the memory;
     /// a state that is damaged, in use, or of another drafter.
     pub fn start(options: Options) -> Result<Self> {
-        if options.parallel == 0 || options.draft_length == 0 || options.max_tokens == 0 {
-            return Err(ServeError::ZeroSequences);
-        }
-        if options.remote.draft_top == 0 || options.expose.is_some_and(|e| e.sessions == 0) {
-            return Err(ServeError::ZeroSessions);
-        }
-        if options.learn.is_some_and(|learn| learn.every == 0) {
-            return Err(ServeError::ZeroAnswers);
+        for (option, number) in [
+            ("--parallel", options.parallel),
+            ("--k", options.draft_length),
+            ("--max-tokens", options.max_tokens),
+            ("--draft-top", options.remote.draft_top),
+            (
+                "--sessions",
+                options.expose.map_or(1, |expose| expose.sessions),
+            ),
+            (
+                "--learn-every",
+                options.learn.map_or(1, |learn| learn.every),
+            ),
+        ] {
+            if number == 0 {
+                return Err(ServeError::Zero(option));
+            }
         }
         let models = Arc::new(Models::load(&options)?);
         check_memory(&models, &options)?;

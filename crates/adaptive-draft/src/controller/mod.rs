@@ -23,6 +23,7 @@ mod answer;
 mod guard;
 mod learning;
 mod pairs;
+mod policy;
 mod steps;
 mod worth;
 
@@ -32,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use answer::{Answer, RoundCost};
 pub use pairs::Agreed;
+pub use policy::Controlled;
 
 use guard::Guard;
 use learning::Learning;

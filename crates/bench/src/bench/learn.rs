@@ -204,7 +204,7 @@ impl Updates {
             },
             ..LearnConfig::default()
         };
-        let mut learner = Learner::new(checkpoint, learn.terms()?, learn, 1)?;
+        let mut learner = Learner::new(checkpoint, learn, 1)?;
         let mut rng = StreamRng::new(1, "bench learn");
         let options = EngineOptions {
             weights: self.weights,

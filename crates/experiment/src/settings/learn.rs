@@ -1,6 +1,6 @@
 //! `[learn]`: online learning of the drafter.
 
-use distill_loss::{DirectLoss, NgramLoss, Terms};
+use distill_loss::{DirectLoss, NgramLoss};
 use lm::LoraConfig;
 use lm::host::Products;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -131,38 +131,7 @@ pub enum ObjectiveName {
     Alm,
 }
 
-/// An error of settings that ask for a learner but give it no loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NothingToLearn {
-    /// The objective is `"none"`.
-    #[error("learn.objective is \"none\": nothing to learn from")]
-    Objective,
-    /// Both losses are `"none"`.
-    #[error("learn.direct and learn.ngram are both \"none\": nothing to learn from")]
-    Terms,
-}
-
 impl LearnConfig {
-    /// The losses that these settings select.
-    ///
-    /// # Errors
-    /// [`NothingToLearn`] if no loss is selected.
-    pub fn terms(&self) -> Result<Terms, NothingToLearn> {
-        match self.objective {
-            ObjectiveName::None => return Err(NothingToLearn::Objective),
-            ObjectiveName::Alm => return Ok(Terms::Alm { tau: self.tau }),
-            ObjectiveName::Hybrid => {}
-        }
-        if self.direct.is_none() && self.ngram.is_none() {
-            return Err(NothingToLearn::Terms);
-        }
-        Ok(Terms::Hybrid {
-            direct: self.direct,
-            ngram: self.ngram,
-            lambda: self.lambda,
-        })
-    }
-
     /// The adapters that are trained; `None` if the weights are trained.
     pub fn adapters(&self) -> Option<LoraConfig> {
         self.lora.adapters(self.blocks)
@@ -173,6 +142,7 @@ impl LearnConfig {
         let least = |value: f64| value >= 0.0;
         let ema = self.ema;
         let likely = self.likely;
+        let below = "must be 0 or more and below 1";
         let numbers = [
             ("lr", self.lr, least(self.lr), "must be 0 or more"),
             (
@@ -182,13 +152,8 @@ impl LearnConfig {
                 "must be 0 or more",
             ),
             ("tau", self.tau, self.tau > 0.0, "must be positive"),
-            ("ema", ema, (0.0..1.0).contains(&ema), "is outside 0..1"),
-            (
-                "likely",
-                likely,
-                (0.0..1.0).contains(&likely),
-                "is outside 0..1",
-            ),
+            ("ema", ema, (0.0..1.0).contains(&ema), below),
+            ("likely", likely, (0.0..1.0).contains(&likely), below),
         ];
         let mut wrongs: Vec<Wrong> = numbers
             .into_iter()

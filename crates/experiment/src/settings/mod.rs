@@ -15,7 +15,7 @@ mod policy;
 pub use cache::{CacheOptions, CacheUse};
 pub use decode::{DecodeConfig, DraftSource, Lookup};
 pub use head::{HeadLabels, HeadOptions, HeadTraining};
-pub use learn::{LearnConfig, NothingToLearn, ObjectiveName};
+pub use learn::{LearnConfig, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
 pub use model::{

@@ -13,9 +13,7 @@ use std::time::Instant;
 use experiment::{JobConfig, OnStream, Segment};
 use models::{ModelFolder, Talk};
 use results::{CellWriter, Manifest};
-use spec_decode::{
-    NoSink, PlainConfig, Prompt as PromptIds, SessionConfig, VerifyMode, decode_plain,
-};
+use spec_decode::{NoSink, PlainConfig, SessionConfig, VerifyMode, decode_plain};
 use streams::{DataSource, Prompt, Split};
 use vocab_align::DraftId;
 
@@ -366,7 +364,7 @@ fn answer(
     let question = Question {
         pair: &pair,
         session: &session,
-        prompt: PromptIds {
+        prompt: spec_decode::Prompt {
             draft: &prompt.draft,
             target: &prompt.target,
         },

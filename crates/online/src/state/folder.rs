@@ -15,6 +15,7 @@ use super::{
 use crate::error::{OnlineError, Result};
 use crate::learner::Learner;
 
+const LOCK: &str = "lock";
 const CURRENT: &str = "current";
 const GENERATION: &str = "generation-";
 
@@ -41,7 +42,20 @@ pub struct StateFolder {
     meta: Meta,
     /// The texts that are in memory; a text that is no longer among them was forgotten.
     loaded: Vec<TextsOf>,
+    /// True if the folder was created for this state.
+    is_new: bool,
     _lock: File,
+}
+
+impl Drop for StateFolder {
+    /// Removes a new folder into which nothing was written.
+    fn drop(&mut self) {
+        if self.is_new && self.number == 0 {
+            // A folder that stays is an empty state.
+            let _ = fs::remove_file(self.root.join(LOCK));
+            let _ = fs::remove_dir(&self.root);
+        }
+    }
 }
 
 /// A generation that is being written.
@@ -76,8 +90,9 @@ impl StateFolder {
     /// # Errors
     /// A folder in use; a state of another drafter, another part or another version.
     pub fn open(root: &Path, wanted: &Wanted<'_>) -> Result<(Self, ArmState)> {
+        let is_new = !root.exists();
         fs::create_dir_all(root).map_err(OnlineError::io(root))?;
-        let lock = File::create(root.join("lock")).map_err(OnlineError::io(root))?;
+        let lock = File::create(root.join(LOCK)).map_err(OnlineError::io(root))?;
         if lock.try_lock().is_err() {
             return Err(OnlineError::InUse(root.to_owned()));
         }
@@ -102,6 +117,7 @@ impl StateFolder {
             number,
             meta,
             loaded: known.texts.iter().map(TextsOf::from).collect(),
+            is_new,
             _lock: lock,
         };
         state.clean();

@@ -21,6 +21,7 @@ mod saved;
 pub(crate) mod weights;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -154,12 +155,17 @@ pub struct AnswerSums {
 impl AnswerSums {
     /// Adds an answer of which `given` tokens were given.
     pub fn add(&mut self, totals: &Totals, given: usize) {
-        self.answers += 1;
-        self.rounds += totals.rounds as u64;
-        self.tokens += given as u64;
-        self.proposed += totals.proposed as u64;
-        self.accepted += totals.accepted as u64;
-        self.ngrams += totals.ngrams_accepted as u64;
+        for (sum, more) in [
+            (&mut self.answers, 1),
+            (&mut self.rounds, totals.rounds),
+            (&mut self.tokens, given),
+            (&mut self.proposed, totals.proposed),
+            (&mut self.accepted, totals.accepted),
+            (&mut self.ngrams, totals.ngrams_accepted),
+        ] {
+            // A state may hold any number.
+            *sum = sum.saturating_add(more as u64);
+        }
         if totals.proposing_rounds == 0 {
             return;
         }
@@ -260,17 +266,30 @@ impl Meta {
             path: path.clone(),
             fault,
         };
-        let text = std::fs::read_to_string(&path).map_err(OnlineError::io(&path))?;
+        let text = std::fs::read_to_string(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::InvalidData => damaged(error.into()),
+            _ => OnlineError::io(&path)(error),
+        })?;
         let Version { format } = serde_json::from_str(&text).map_err(|e| damaged(e.into()))?;
         if format != FORMAT {
             return Err(OnlineError::OtherFormat { path, format });
         }
         let numbers = serde_json::from_str(&text).map_err(|e| damaged(e.into()))?;
         check_bounds(&numbers, &mut Vec::new()).map_err(&damaged)?;
-        serde_json::from_str(&text).map_err(|e| damaged(e.into()))
+        let meta: Self = serde_json::from_str(&text).map_err(|e| damaged(e.into()))?;
+        match meta.part.blocks.max(meta.part.rank) {
+            0..=MOST_LEARNT => Ok(meta),
+            most => Err(damaged(Damage::OutOfBounds {
+                key: "part".to_owned(),
+                value: most as f64,
+                limit: MOST_LEARNT as f64,
+            })),
+        }
     }
 }
 
+/// Largest number of blocks, and rank of adapters, that can have learnt: more than any model has.
+const MOST_LEARNT: usize = 1 << 16;
 /// Largest magnitude of a number in a description.
 // Seconds and counts stay far below; sums of squares of anything above are not finite, are written
 // as null, and null cannot be read.

@@ -1,5 +1,8 @@
 //! Errors for the user: the chain of causes, followed by a hint.
 
+use std::path::Path;
+
+use adaptive_draft::HeadError;
 use lm::{LmError, ModelError};
 use vocab_align::AlignError;
 use weights::WeightsError;
@@ -66,9 +69,23 @@ fn tokenizer_hint(error: &AlignError) -> Option<&'static str> {
     })
 }
 
+/// Hint about a file of a learnt state.
+const OF_STATE: &str = "put back a copy of the state, or begin a new one in another folder";
+
+/// True if a file holds weights, an adapter or a head of a state.
+fn is_of_state(path: &Path) -> bool {
+    let generation = path.ancestors().nth(3);
+    generation.is_some_and(|generation| generation.join("state.json").is_file())
+}
+
 /// Hints about files of weights.
 fn weights_hint(error: &WeightsError) -> Option<&'static str> {
     Some(match error {
+        WeightsError::Malformed { path, .. } | WeightsError::Io { path, .. }
+            if is_of_state(path) =>
+        {
+            OF_STATE
+        }
         WeightsError::Malformed { .. } => {
             "the file is damaged or was not copied whole; fetch it again"
         }
@@ -93,6 +110,8 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     let cause = pretrain::passed_on(online::passed_on(cause));
     #[cfg(feature = "serve")]
     let cause = serve::passed_on(cause);
+    let cause = models::inner_error!(cause, HeadError: Lm);
+    let cause = models::inner_error!(cause, LmError: Weights);
     macro_rules! own_hint {
         ($($error:ty)+) => {
             $(if let Some(error) = cause.downcast_ref::<$error>() {
@@ -122,7 +141,11 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<AlignError>() {
         return tokenizer_hint(error).map(str::to_owned);
     }
+    if let Some(error) = cause.downcast_ref::<WeightsError>() {
+        return weights_hint(error).map(str::to_owned);
+    }
     let text = match cause.downcast_ref::<LmError>() {
+        Some(LmError::Io { path, .. }) if is_of_state(path) => OF_STATE,
         Some(LmError::Io { .. }) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
         }
@@ -135,7 +158,6 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         Some(LmError::Config { key, .. }) if key == "quantization_config" => {
             "take the model as it was before it was quantised, or a GGUF file of it (omnidraft import); --weights int8 or int4 stores weights in fewer bits here"
         }
-        Some(LmError::Weights(error)) => return weights_hint(error).map(str::to_owned),
         Some(
             LmError::MissingTensor { .. } | LmError::LeftoverTensors { .. } | LmError::Shape { .. },
         ) => "config.json and the weights belong to different models",
@@ -172,5 +194,25 @@ mod tests {
         assert!(told.contains(place) && !told.contains("line 1"), "{told}");
         let inner = anyhow::anyhow!("inner").context("outer");
         assert_eq!(report(&inner), "error: outer: inner");
+    }
+
+    #[test]
+    fn a_damaged_file_of_weights_has_a_hint_wherever_it_is_read() {
+        let cut = |path: &Path| WeightsError::Malformed {
+            path: path.to_owned(),
+            format: "safetensors",
+            message: "cut".to_owned(),
+        };
+        let told = |error: online::OnlineError| report(&error.into());
+        let model = Path::new("m/model.safetensors");
+        let fetch = "fetch it again";
+        let of_headers = models::ModelsError::from(cut(model));
+        assert!(told(of_headers.into()).ends_with(fetch));
+        assert!(told(LmError::from(cut(model)).into()).ends_with(fetch));
+        let state = tempfile::tempdir().unwrap();
+        std::fs::write(state.path().join("state.json"), "{}").unwrap();
+        let head = state.path().join("heads/L-0/head.safetensors");
+        let head = HeadError::from(LmError::from(cut(&head)));
+        assert!(told(head.into()).contains("hint: put back a copy of the state"));
     }
 }

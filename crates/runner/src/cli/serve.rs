@@ -58,7 +58,8 @@ pub struct ServiceArgs {
     #[arg(long)]
     adapter_per_user: bool,
     /// Draft length; the maximum with --adapt-length. Without -k lengths are adapted, up to 8
-    /// tokens, or 4 if nothing is learnt.
+    /// tokens, or 4 if nothing is learnt. Up to 2 more tokens complete an n-gram that the draft has
+    /// begun.
     #[arg(long, short)]
     k: Option<usize>,
     /// End drafts where a further token is not worth its time, by an acceptance head that is

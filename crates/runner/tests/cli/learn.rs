@@ -72,6 +72,34 @@ fn text_alone_is_learnt_and_the_state_goes_on_and_is_exported() {
     );
 }
 
+/// Parts of a state cannot be fetched again.
+#[test]
+fn a_damaged_state_has_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, state) = (folder.path().join("log.jsonl"), folder.path().join("state"));
+    write(&log, &texts(2));
+    learn(&log, &state).assert().success();
+    let generation = state.join(fs::read_to_string(state.join("current")).unwrap());
+    let own = fs::read_dir(generation.join("learnt")).unwrap().next();
+    let weights = own.unwrap().unwrap().path().join("weights.safetensors");
+    let hint = "hint: put back a copy of the state";
+    fs::write(&weights, "cut").unwrap();
+    refused(&mut learn(&log, &state), &["weights.safetensors", hint]);
+    fs::remove_file(&weights).unwrap();
+    refused(&mut learn(&log, &state), &["weights.safetensors", hint]);
+    let description = generation.join("state.json");
+    let text = fs::read_to_string(&description).unwrap();
+    let huge = text.replace("\"blocks\":0", "\"blocks\":99999999");
+    assert_ne!(huge, text);
+    fs::write(&description, huge).unwrap();
+    refused(
+        &mut learn(&log, &state),
+        &["state.json: damaged: part", hint],
+    );
+    fs::remove_file(&description).unwrap();
+    refused(&mut learn(&log, &state), &["state.json: damaged", hint]);
+}
+
 #[test]
 fn the_same_answers_are_learnt_to_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
@@ -189,7 +217,7 @@ fn bad_logs_are_named_by_their_line() {
     let (log, state) = (folder.path().join("log.jsonl"), folder.path().join("state"));
     let good = texts(1)[0].to_string();
     for (line, what) in [
-        ("{", "EOF"),
+        ("{", "EOF while parsing an object at column 1"),
         ("[1]", "no JSON object"),
         (r#"{"answer": "5"}"#, "has no prompt"),
         (r#"{"prompt": "Add"}"#, "has no answer"),
@@ -249,5 +277,15 @@ fn bad_logs_are_named_by_their_line() {
         learn(&log, &state).args(["--page", "no/such/folder/page.md"]),
         &["there is no folder no/such/folder"],
     );
-    refused(learn(&log, &state).args(["--learn-blocks", "99"]), &["99"]);
+    for (option, value, message) in [
+        ("--learn-blocks", "99", "the last 99 blocks are meant"),
+        ("--adapter-rank", "999", "a LoRA rank of 999 is outside"),
+    ] {
+        refused(
+            learn(&log, &state).args([option, value]),
+            &[option, message],
+        );
+    }
+    // No call above has left a state behind.
+    assert!(!state.exists());
 }

@@ -274,7 +274,10 @@ fn bad_arguments_of_serve() {
     serve(&["--host", "0.0.0.0"]).stderr(contains("hint: give an --api-key"));
     serve(&["--target", "L=models/Q"]).stderr(contains("two targets are called `L`"));
     serve(&["--adapter-per-user"]).stderr(contains("hint: add --adapter-rank 8"));
-    serve(&["--parallel", "0"]).stderr(contains("must be at least 1"));
+    for option in ["--parallel", "--k", "--max-tokens", "--learn-every"] {
+        let message = format!("{option} 0: must be at least 1");
+        serve(&[option, "0"]).stderr(contains(message));
+    }
     serve(&["--save-every", "0"]).stderr(contains("--save-every 0"));
     serve(&["--memory-mb", "1"]).stderr(contains("hint: lower --parallel"));
     serve(&["--api-key", ""]).stderr(contains("an empty key protects nothing"));

@@ -11,7 +11,6 @@
 
 mod admission;
 pub(crate) mod command;
-mod controlled;
 mod corpora;
 mod costs;
 mod lengths;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use adaptive_draft::{Answer, Way};
+use adaptive_draft::{Answer, Controlled, Way};
 use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
@@ -13,7 +13,6 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId};
 
-use super::controlled::{Controlled, timed};
 use super::lengths::{Drafts, LengthPolicy, Policy};
 use super::log_probs::log_probs;
 use super::target_model::TargetModel;
@@ -67,7 +66,9 @@ pub(crate) struct Sequence {
     pub(crate) stage: Stage,
     /// Ticket of the round that is on its way to a remote target.
     pub(super) awaited: Option<u64>,
-    pub(super) policy: Controlled,
+    pub(super) policy: Controlled<Policy>,
+    /// True if the answer was decoded beside others at some time.
+    pub(super) shared: bool,
     /// N-grams of this answer alone, if nothing is learnt.
     pub(crate) own_cache: Option<Box<NgramCache>>,
     pub(crate) totals: Totals,
@@ -109,7 +110,9 @@ struct Sink<'a> {
 impl TeacherSink for Sink<'_> {
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
         if let Some(recorder) = &mut self.recorder {
-            timed(&mut self.seconds, || recorder.record(index, token, logits));
+            let began = Instant::now();
+            recorder.record(index, token, logits);
+            self.seconds += began.elapsed().as_secs_f64();
         }
         if let Some(top) = self.logprobs {
             self.rows.push(log_probs(token, logits, top));
@@ -202,6 +205,7 @@ impl Sequence {
         policy.read(prefill.draft);
         Ok(Self {
             policy,
+            shared: false,
             text: AnswerText::new(request.stop.clone()),
             stage: Stage::Ready,
             awaited: None,
@@ -313,7 +317,8 @@ impl Sequence {
         let session = &mut self.slot.session;
         let outcome = session.commit_round(round, logits, cache, &mut self.policy, &mut sink)?;
         let (rows, recording) = (sink.rows, sink.seconds);
-        self.policy.take_in(&outcome, recording, alone);
+        self.policy.take_in(&outcome, recording);
+        self.shared |= !alone;
         self.totals.add(&outcome);
         let piece = self.piece(&outcome, rows, target);
         let ended = self.text.ended();

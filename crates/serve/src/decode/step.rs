@@ -11,6 +11,7 @@ use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
 use super::costs::VerifyCosts;
+use super::lengths::Policy;
 use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, Failures, fail_with, shared};
@@ -289,7 +290,7 @@ impl Decoder {
                     if sequence.job.request.drafting && step.alone {
                         costs.observe(&outcome);
                     }
-                    if let Some(scores) = sequence.policy.scores()
+                    if let Some(scores) = sequence.policy.last_asked().and_then(Policy::scores)
                         && sequence.job.request.drafting
                         && outcome.looked_up() == 0
                     {
@@ -323,11 +324,11 @@ impl Decoder {
                 Ok(Some(reason)) => {
                     let terms = self.learner.as_ref().map(LearnerQueue::terms);
                     let room = positions(&self.models.drafter);
-                    let head_examples = sequence.policy.policy().take_head_examples();
+                    let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
                     let learns = match sequence.policy.end() {
-                        Some((answer, true)) => self.stats.close(answer, rejected),
-                        Some((answer, false)) => {
+                        Some(answer) if !sequence.shared => self.stats.close(answer, rejected),
+                        Some(answer) => {
                             self.stats.leave(&answer);
                             true
                         }
@@ -358,7 +359,7 @@ impl Decoder {
                 Ok(None) => self.stats.cancelled(),
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),
             }
-            if let Some((answer, _)) = sequence.policy.end() {
+            if let Some(answer) = sequence.policy.end() {
                 self.stats.leave(&answer);
             }
             let (slot, _) = sequence.release();
@@ -382,7 +383,7 @@ impl Decoder {
             }
             self.stats.cancelled();
             let mut sequence = self.running.remove(i);
-            if let Some((answer, _)) = sequence.policy.end() {
+            if let Some(answer) = sequence.policy.end() {
                 self.stats.leave(&answer);
             }
             let (slot, _) = sequence.release();

@@ -21,7 +21,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
@@ -281,23 +281,20 @@ async fn key(State(app): State<Arc<App>>, request: Request, next: Next) -> Respo
     }
 }
 
-async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    respond(app, Kind::Chat, headers, body).await
+async fn chat(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
+    answer(app, Kind::Chat, &headers, body).await
 }
 
-async fn complete(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Response {
-    respond(app, Kind::Text, headers, body).await
-}
-
-async fn respond(app: Arc<App>, kind: Kind, headers: HeaderMap, body: Body) -> Response {
-    match answer(app, kind, &headers, body).await {
-        Ok(response) => response,
-        Err(error) => error.into_response(),
-    }
+async fn complete(
+    app: State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
+    answer(app, Kind::Text, &headers, body).await
 }
 
 async fn answer(
-    app: Arc<App>,
+    State(app): State<Arc<App>>,
     kind: Kind,
     headers: &HeaderMap,
     body: Body,
@@ -334,17 +331,16 @@ async fn models(State(app): State<Arc<App>>) -> Response {
     axum::Json(json!({"object": "list", "data": data})).into_response()
 }
 
-async fn model(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
-    match app.service.models().find(Some(&name)) {
-        Ok(index) => {
-            let context = app.service.models().targets[index].context;
-            axum::Json(model_json(&name, context, app.started)).into_response()
-        }
-        Err(error) => error.into_response(),
-    }
+async fn model(
+    State(app): State<Arc<App>>,
+    Path(name): Path<String>,
+) -> Result<axum::Json<Value>, ApiError> {
+    let models = app.service.models();
+    let context = models.targets[models.find(Some(&name))?].context;
+    Ok(axum::Json(model_json(&name, context, app.started)))
 }
 
-fn model_json(name: &str, context: usize, created: u64) -> serde_json::Value {
+fn model_json(name: &str, context: usize, created: u64) -> Value {
     json!({"id": name, "object": "model", "created": created, "owned_by": "omnidraft", "context_length": context})
 }
 

@@ -68,8 +68,8 @@ impl Learners {
         let key = self.key(name);
         if !self.by_name.contains_key(&key) {
             let config = self.options.config(self.models.drafter.config());
-            let (checkpoint, terms) = (self.models.drafter.checkpoint()?, config.terms()?);
-            let mut learner = Learner::new(&checkpoint, terms, config, SEED)?;
+            let checkpoint = self.models.drafter.checkpoint()?;
+            let mut learner = Learner::new(&checkpoint, config, SEED)?;
             learner.limit_replay(self.replay_bytes)?;
             let saved = self.state.as_deref().map(SavedState::open).transpose()?;
             if let Some(saved) = saved.flatten() {

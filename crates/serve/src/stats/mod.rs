@@ -251,7 +251,7 @@ impl Stats {
     pub(crate) fn update(&self, target: &str, loss: f64, seconds: f64) {
         let mut counters = self.counters();
         let sums = counters.targets.entry(target.to_owned()).or_default();
-        sums.updates += 1;
+        sums.updates = sums.updates.saturating_add(1);
         counters.loss = loss;
         counters.update_seconds += seconds;
     }
@@ -265,7 +265,7 @@ impl Stats {
     pub(crate) fn head_step(&self, target: &str, report: &HeadReport) {
         let mut counters = self.counters();
         let sums = counters.targets.entry(target.to_owned()).or_default();
-        sums.head_steps += 1;
+        sums.head_steps = sums.head_steps.saturating_add(1);
         let found = report.calibration_error;
         if found.is_finite() {
             let known = counters
@@ -298,7 +298,8 @@ impl Stats {
     /// Number of answers with the drafter since the state was new.
     pub(crate) fn answers(&self) -> u64 {
         let counters = self.counters();
-        counters.targets.values().map(|own| own.answers).sum()
+        let answers = counters.targets.values().map(|own| own.answers);
+        answers.fold(0, u64::saturating_add)
     }
 
     /// Puts the sums and the controller into a state.
