@@ -34,30 +34,37 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     wrongs
 }
 
-/// Settings that do not allow learning in the last blocks of the job's drafter.
-pub(crate) fn last_blocks(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wrong> {
-    let blocks = arm.learn.blocks;
-    if blocks == 0 || !arm.learns() {
+/// Settings of learning that the job's drafter does not allow.
+pub(crate) fn drafter_learns(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wrong> {
+    if !arm.learns() {
         return Vec::new();
     }
-    let drafter = &models.drafter;
+    let (drafter, learn) = (&models.drafter, &arm.learn);
+    let padded = !drafter.padding.is_none();
     let faults = [
         (
-            !drafter.padding.is_none(),
+            padded,
+            ("learn.blocks", learn.blocks),
             "the drafter is padded, and idle blocks would come after those that learn",
         ),
         (
             !models.device_of(drafter).is_cpu(),
+            ("learn.blocks", learn.blocks),
             "a graphics device does not keep what enters a block",
         ),
+        (
+            padded && models.pad_stream,
+            ("learn.within", learn.within),
+            "the drafter is padded on the stream, and its weights change between answers only",
+        ),
     ];
-    let found = faults.into_iter().filter(|(bad, _)| *bad);
-    let of = |(_, message): (bool, &str)| {
-        let message = format!(
-            "arm `{}`: {message}; must be 0 instead of {blocks}",
-            arm.name
-        );
-        wrong("learn.blocks", message)
+    let found = faults
+        .into_iter()
+        .filter(|(bad, (_, value), _)| *bad && *value > 0);
+    let of = |(_, (key, value), message)| {
+        let name = &arm.name;
+        let message = format!("arm `{name}`: {message}; must be 0 instead of {value}");
+        wrong(key, message)
     };
     found.map(of).collect()
 }
@@ -243,6 +250,14 @@ fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
             let message =
                 format!("it drafts with the engine of `{name}`; must be \"{stored}\" as there");
             wrongs.push(wrong("decode.draft_weights", message));
+        }
+        Some(lender) if arm.decode.costs != lender.decode.costs => {
+            let message = format!("it decides by the costs of `{name}`; must be as there");
+            wrongs.push(wrong("decode.costs", message));
+        }
+        Some(lender) if arm.decode.controller && !lender.decode.controller => {
+            let message = format!("the controller is that of `{name}`, which has none");
+            wrongs.push(wrong("decode.controller", message));
         }
         Some(_) => {}
     }

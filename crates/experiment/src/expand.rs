@@ -125,7 +125,7 @@ impl<'a> Expander<'a> {
         for arm in &arms {
             let recorded = check::recorded(&models);
             let replayed = recorded.flat_map(|(target, _)| check::replayed(&arm.config, target));
-            for wrong in replayed.chain(check::last_blocks(&arm.config, &models)) {
+            for wrong in replayed.chain(check::drafter_learns(&arm.config, &models)) {
                 arm.tell(wrong, faults);
             }
         }

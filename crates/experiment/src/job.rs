@@ -166,7 +166,7 @@ impl JobConfig {
         wrongs.extend(
             self.arms
                 .iter()
-                .flat_map(|own| check::last_blocks(own, &self.models)),
+                .flat_map(|own| check::drafter_learns(own, &self.models)),
         );
         if !self.exclusive {
             wrongs.extend(

@@ -206,6 +206,8 @@ fn borrowing_is_checked() {
     let narrower = with("learnt_by = \"L_DM\"\nset = { \"decode.draft_weights\" = \"int4\" }");
     let words = "x.toml:15: decode.draft_weights: arm `b`: it drafts with the engine of `L_DM`; must be \"f32\"";
     says(&narrower, &[words]);
+    let costs = with("learnt_by = \"L_DM\"\nset = { \"decode.costs.round\" = 2.0 }");
+    says(&costs, &["it decides by the costs of `L_DM`"]);
     let lookup = with("learnt_by = \"L_DM\"\nset = { \"decode.draft\" = \"prompt-lookup\" }");
     says(&lookup, &["it has no drafter to borrow"]);
 }

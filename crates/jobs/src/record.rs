@@ -20,9 +20,9 @@ impl RunRoot {
         Ok(RootRecord::read(self.path())?)
     }
 
-    /// Makes the folder that of this experiment, after a check of `jobs` (all of the record's or
-    /// some of them) and of the jobs that they need. If something is refused, nothing is written.
-    /// Returns the states of `jobs`.
+    /// Makes the folder that of this experiment, after a check of all its jobs: a page has what all
+    /// of them have written. If something is refused, nothing is written. Returns the states of
+    /// `jobs`, which are all of the record's or some of them.
     ///
     /// # Errors
     /// Two jobs of one name; a folder with other files, or of another experiment, or with a cell
@@ -59,9 +59,8 @@ impl RunRoot {
             .iter()
             .map(|job| state::inspect(self, job, checks))
             .collect::<Result<Vec<_>, _>>()?;
-        // A needed job is not always one of `jobs`.
-        for need in jobs.iter().filter_map(|job| job.needs.as_ref()) {
-            state::needed(self, need, checks)?;
+        for job in &record.jobs {
+            state::inspect(self, job, checks)?;
         }
         if before.as_ref() != Some(record) {
             create_folder(self.path())?;

@@ -81,7 +81,16 @@ impl Manifest {
 /// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed, since nothing
 /// of a failed job is used. [`JobsError::Malformed`].
 pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellState, JobsError> {
-    look_and_check(&root.folder(&job.id), &job.hash, checks)
+    look_and_check(&root.folder(&job.id), &job.hash, checks, false)
+}
+
+/// State of a job whose cell this process has locked, checked as by [`inspect`].
+pub(crate) fn inspect_own(
+    root: &RunRoot,
+    job: &JobSpec,
+    checks: &Checks,
+) -> Result<CellState, JobsError> {
+    look_and_check(&root.folder(&job.id), &job.hash, checks, true)
 }
 
 /// State of a needed job, checked like a job.
@@ -89,12 +98,17 @@ pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellSta
 /// # Errors
 /// As [`inspect`].
 pub fn needed(root: &RunRoot, need: &Need, checks: &Checks) -> Result<CellState, JobsError> {
-    look_and_check(&root.folder(&need.id), &need.hash, checks)
+    look_and_check(&root.folder(&need.id), &need.hash, checks, false)
 }
 
-fn look_and_check(folder: &JobFolder, hash: &str, checks: &Checks) -> Result<CellState, JobsError> {
+fn look_and_check(
+    folder: &JobFolder,
+    hash: &str,
+    checks: &Checks,
+    own: bool,
+) -> Result<CellState, JobsError> {
     let manifest = Manifest::read(folder, Some(checks.build.schema))?;
-    let state = place(folder, &manifest)?;
+    let state = place(folder, &manifest, own)?;
     if !matches!(state, CellState::Todo | CellState::Failed { .. }) {
         check(folder, &manifest, hash, checks)?;
     }
@@ -103,10 +117,11 @@ fn look_and_check(folder: &JobFolder, hash: &str, checks: &Checks) -> Result<Cel
 
 /// State of a cell, without a check of its program and configuration.
 pub(crate) fn look(folder: &JobFolder) -> Result<CellState, JobsError> {
-    place(folder, &Manifest::read(folder, None)?)
+    place(folder, &Manifest::read(folder, None)?, false)
 }
 
-fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError> {
+/// State of a cell; `own` says that the lock on it is this process's.
+fn place(folder: &JobFolder, manifest: &Manifest, own: bool) -> Result<CellState, JobsError> {
     let status = match manifest {
         Manifest::Head(head) => Some(head.status),
         _ => None,
@@ -114,7 +129,7 @@ fn place(folder: &JobFolder, manifest: &Manifest) -> Result<CellState, JobsError
     if status == Some(CellStatus::Complete) {
         return Ok(CellState::Complete);
     }
-    if let Some(holder) = CellLock::holder(folder)? {
+    if !own && let Some(holder) = CellLock::holder(folder)? {
         return Ok(CellState::Running { holder });
     }
     let noted = match manifest {

@@ -124,6 +124,10 @@ fn an_edited_experiment_is_refused_unless_the_cell_failed() {
     }
     run.write(&run.manifest("failed"));
     assert!(matches!(run.state().unwrap(), CellState::Failed { .. }));
+    // Whoever tries it again holds its lock.
+    let _lock = CellLock::try_take(&run.folder()).unwrap().unwrap();
+    let tried = inspect_own(&run.root, &run.job, &run.checks).unwrap();
+    assert!(matches!(tried, CellState::Failed { .. }));
 }
 
 #[test]
@@ -182,8 +186,11 @@ fn claiming_writes_the_record_once_all_is_checked() {
     run.write(&run.manifest("complete"));
     run.job.hash = "bbb".to_owned();
     let edited = run.record("demo");
-    let refused = run.root.claim(&edited, &edited.jobs, &run.checks);
-    assert!(matches!(refused.unwrap_err(), JobsError::Edited { .. }));
+    // Also if other jobs are to run: the page has them all.
+    for jobs in [&edited.jobs[..], &[]] {
+        let refused = run.root.claim(&edited, jobs, &run.checks);
+        assert!(matches!(refused.unwrap_err(), JobsError::Edited { .. }));
+    }
     assert_eq!(run.root.read_record().unwrap(), Some(record));
 }
 

@@ -231,6 +231,17 @@ pub enum OnlineError {
     /// A checkpoint was written by another build.
     #[error("its checkpoint was written by another program")]
     OtherProgram,
+    /// A file has changed since a checkpoint.
+    #[error("{role}: `{name}` has changed since its checkpoint")]
+    OtherInput {
+        /// Role of the file.
+        role: String,
+        /// Its name, without the folder.
+        name: String,
+    },
+    /// A checkpoint was written on a processor of another instruction set.
+    #[error("its checkpoint was written on another instruction set")]
+    OtherKernels,
     /// An acceptance head was trained for another drafter.
     #[error("head.path: the head reads {head} features, the drafter has {drafter}")]
     Features {

@@ -408,6 +408,16 @@ fn what_is_counted_is_what_was_given_out() {
         }
         assert_eq!(counts[0], counts[1], "{stop}");
     }
+    // Equal prompts of a list are prompts of their own.
+    let read = |prompts: Value| {
+        let body = json!({"prompt": prompts, "max_tokens": 2, "temperature": 0});
+        let (status, answer) = server.post("/v1/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    let all = read(json!(["Add 2.", "Add 2.", "Say hello to Tom."]));
+    let each = ["Add 2.", "Say hello to Tom."].map(|prompt| read(json!(prompt)));
+    assert_eq!(all, 2 * each[0] + each[1]);
     for _ in 0..2 {
         let extra = json!({"max_tokens": 3, "n": 3, "temperature": 0});
         let (_, answer) = server.post("/v1/chat/completions", &ask("Add 2 and 3.", extra));

@@ -24,6 +24,12 @@ pub enum TraceError {
         /// Message of the library.
         message: String,
     },
+    /// Another process writes a partial file, or has changed it.
+    #[error("{}: another process writes this recording", path.display())]
+    OtherWriter {
+        /// The partial file.
+        path: PathBuf,
+    },
     /// The metadata of a file are missing, malformed or impossible.
     #[error("{}: {message}", path.display())]
     Metadata {
@@ -257,6 +263,7 @@ impl TraceError {
             Self::AnswerLimit { .. } => {
                 "lower decode.max_new_tokens, or record with a larger --max-tokens"
             }
+            Self::OtherWriter { .. } => "wait for it or end it, or give another --out",
             Self::OtherRecording { .. } => {
                 "go on with its own settings, remove it, or give another --out"
             }

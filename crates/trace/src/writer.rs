@@ -27,6 +27,8 @@ pub struct TraceWriter {
     journal: BufWriter<File>,
     ids: FxHashSet<String>,
     prompts: FxHashSet<Vec<u32>>,
+    /// Number of rows of the partial file.
+    rows: usize,
     tokens: u64,
     bytes: u64,
 }
@@ -63,9 +65,13 @@ impl TraceWriter {
             info: info.clone(),
             ids: FxHashSet::default(),
             prompts: FxHashSet::default(),
+            rows: 0,
             tokens: 0,
             bytes: 0,
         };
+        if writer.journal.get_ref().try_lock().is_err() {
+            return Err(TraceError::OtherWriter { path: part });
+        }
         let kept = writer.resume()?;
         let file = writer.journal.get_ref();
         file.set_len(kept).map_err(io)?;
@@ -133,7 +139,8 @@ impl TraceWriter {
     /// path.
     ///
     /// # Errors
-    /// An I/O or parquet error; the partial file is then still there.
+    /// An I/O or parquet error; a partial file that another process has changed. It is then still
+    /// there.
     pub fn finish(mut self) -> Result<PathBuf, TraceError> {
         let flushed = self.journal.flush();
         flushed.map_err(TraceError::io("write", &self.part))?;
@@ -142,8 +149,13 @@ impl TraceWriter {
         let file = File::open(&self.part).map_err(TraceError::io("read", &self.part))?;
         let mut rows = Rows::new(file, header(&self.info).len() as u64)
             .map_err(TraceError::io("read", &self.part))?;
+        let mut count = 0;
         while let Some((fields, _)) = rows.next() {
             table.push(fields)?;
+            count += 1;
+        }
+        if count != self.rows {
+            return Err(TraceError::OtherWriter { path: self.part });
         }
         table.finish()?;
         fs::rename(&whole, &self.path).map_err(TraceError::io("write", &self.path))?;
@@ -152,6 +164,7 @@ impl TraceWriter {
     }
 
     fn note(&mut self, record: &Record) {
+        self.rows += 1;
         self.ids.insert(record.id.clone());
         self.prompts.insert(record.prompt_ids.clone());
         self.tokens += record.path().len() as u64;
@@ -197,6 +210,7 @@ impl TraceWriter {
             records.push((record.id, record.prompt_ids, record.law.len()));
             kept = end;
         }
+        self.rows = records.len();
         for (id, prompt, tokens) in records {
             self.ids.insert(id);
             self.prompts.insert(prompt);

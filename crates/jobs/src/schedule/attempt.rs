@@ -79,7 +79,7 @@ impl<E: Display> Attempts<'_, E> {
             return Ok(Outcome::HeldByOther(holder.unwrap_or_default()));
         };
         // Another process may have completed it since the last check.
-        if state::inspect(self.root, job, self.checks)? == CellState::Complete {
+        if state::inspect_own(self.root, job, self.checks)? == CellState::Complete {
             return Ok(Outcome::Skipped);
         }
         if let Some(need) = &job.needs

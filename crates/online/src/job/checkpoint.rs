@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use results::{BuildInfo, CellLengths, Manifest, write_atomically};
+use results::{BuildInfo, CellLengths, InputFile, Manifest, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use crate::arm::ArmCounts;
@@ -49,9 +49,14 @@ impl Spot {
 /// Content of `checkpoint.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Hash of the configuration. It and `build` must be those of the program that resumes.
+    /// Hash of the configuration. It, `build`, `inputs` and `kernels` must be those of the program
+    /// that resumes.
     config_sha256: String,
     build: BuildInfo,
+    /// What the rows so far were made of.
+    inputs: Vec<InputFile>,
+    /// Instruction set of the engine, on which the last bits of what is learnt depend.
+    kernels: Option<String>,
     pub(super) spot: Spot,
     /// Number of prompts answered by all arms. `acceptance`: sum and number of the last arm's
     /// acceptance rates.
@@ -73,6 +78,8 @@ impl Checkpoint {
         Self {
             config_sha256: manifest.config_sha256.clone(),
             build: manifest.build.clone(),
+            inputs: manifest.inputs.clone(),
+            kernels: manifest.machine.kernels.clone(),
             spot,
             done,
             acceptance,
@@ -91,16 +98,27 @@ impl Checkpoint {
         path.exists().then(read)
     }
 
-    /// Checks that this job and this program wrote it.
+    /// Checks that this job and this program wrote it, from the same files, on a processor of the
+    /// same instruction set.
     ///
     /// # Errors
-    /// It is of another job or program.
+    /// It is of another job, program or instruction set, or a file has changed.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<()> {
         if self.config_sha256 != manifest.config_sha256 {
             return Err(OnlineError::OtherJob);
         }
         if self.build != manifest.build {
             return Err(OnlineError::OtherProgram);
+        }
+        let other = |file: &&InputFile| !manifest.inputs.contains(file);
+        if let Some(changed) = self.inputs.iter().find(other) {
+            return Err(OnlineError::OtherInput {
+                role: changed.role.clone(),
+                name: changed.name.clone(),
+            });
+        }
+        if self.kernels != manifest.machine.kernels {
+            return Err(OnlineError::OtherKernels);
         }
         Ok(())
     }

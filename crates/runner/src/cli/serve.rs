@@ -140,6 +140,11 @@ impl ServiceArgs {
         if let Some(rate) = self.learning_rate.filter(wrong) {
             bail!("--learning-rate {rate}: must be 0 or more");
         }
+        if self.adapter_per_user && self.no_learn {
+            bail!(
+                "--adapter-per-user with --no-learn: without learning the drafter is the same for all\nhint: leave one of them out"
+            );
+        }
         if self.adapter_per_user && self.adapter_rank == 0 {
             bail!("--adapter-per-user needs adapters\nhint: add --adapter-rank 8");
         }

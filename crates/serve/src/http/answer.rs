@@ -70,13 +70,12 @@ impl Envelope {
     }
 }
 
-/// The API's usage object: sums over the answers of a request.
-fn usage(done: &[Done], prompts: usize) -> Value {
+/// The API's usage object: sums over the answers of a request, `answers` to each prompt.
+fn usage(done: &[Done], answers: usize) -> Value {
     let sum = |of: fn(&Done) -> usize| done.iter().map(of).sum::<usize>();
     let completion = sum(|d| d.tokens);
     // Several answers to one prompt count its tokens once, those of the first answer.
-    let answers = (done.len() / prompts.max(1)).max(1);
-    let firsts = || done.iter().step_by(answers);
+    let firsts = || done.iter().step_by(answers.max(1));
     let prompt: usize = firsts().map(|d| d.prompt_tokens).sum();
     let cached: usize = firsts().map(|d| d.cached_tokens).sum();
     json!({
@@ -137,21 +136,8 @@ pub(super) async fn whole(
         choice
     });
     let choices = choices.collect();
-    let usage = usage(&ends, prompts(request));
+    let usage = usage(&ends, request.answers);
     Ok(axum::Json(envelope.wrap(false, choices, Some(usage))).into_response())
-}
-
-/// Number of prompts of a request; equal prompts in a row count once.
-fn prompts(request: &Parsed) -> usize {
-    let mut count = 0;
-    let mut last = None;
-    for request in &request.requests {
-        if last != Some(&request.prompt) {
-            count += 1;
-        }
-        last = Some(&request.prompt);
-    }
-    count
 }
 
 /// The tokens with their origins.
@@ -224,7 +210,7 @@ struct Chunks {
     envelope: Envelope,
     target: usize,
     usage: bool,
-    prompts: usize,
+    answers: usize,
     events: Events,
     /// Number of characters of each answer so far, counted for the log-probabilities of completions
     /// and else 0; `None` if nothing was sent yet.
@@ -240,7 +226,7 @@ pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response
         envelope: Envelope::new(&request),
         target: request.target,
         usage: request.usage,
-        prompts: prompts(&request),
+        answers: request.answers,
         offsets: vec![None; request.requests.len()],
         ends: vec![None; request.requests.len()],
         events,
@@ -308,7 +294,7 @@ impl Chunks {
         if self.ends.iter().all(Option::is_some) {
             let ends: Vec<Done> = self.ends.iter().copied().flatten().collect();
             if self.usage {
-                let usage = usage(&ends, self.prompts);
+                let usage = usage(&ends, self.answers);
                 out.push_str(&Self::event(&self.envelope.wrap(
                     true,
                     Vec::new(),

@@ -10,7 +10,7 @@ mod request;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::body::Body;
@@ -39,6 +39,8 @@ const PAGE: &str = include_str!("page.html");
 const WORKERS: usize = 2;
 /// Pause between two checks of whether the last answers have ended.
 const POLL: Duration = Duration::from_millis(20);
+/// Time that the end waits for prompts that are being tokenised.
+const TOKENISING: Duration = Duration::from_secs(30);
 /// Number of threads that tokenise prompts.
 const TOKENISERS: usize = 2;
 
@@ -172,9 +174,16 @@ pub fn serve(
     })?;
     // Handlers hold references to the service and end with it.
     runtime.shutdown_timeout(Duration::from_millis(200));
-    match Arc::try_unwrap(app) {
-        Ok(mut app) => app.service.stop(),
-        Err(_) => Err(ServeError::AtWork),
+    // A prompt that is being tokenised holds one too, and what was learnt is saved after it.
+    let until = Instant::now() + TOKENISING;
+    let mut app = app;
+    loop {
+        app = match Arc::try_unwrap(app) {
+            Ok(mut app) => return app.service.stop(),
+            Err(_) if Instant::now() > until => return Err(ServeError::AtWork),
+            Err(app) => app,
+        };
+        std::thread::sleep(POLL);
     }
 }
 

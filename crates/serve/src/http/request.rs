@@ -38,6 +38,8 @@ pub(super) struct Parsed {
     pub(super) target: usize,
     /// One request per answer, in order.
     pub(super) requests: Vec<Request>,
+    /// Number of answers to each prompt, at least 1.
+    pub(super) answers: usize,
     pub(super) stream: bool,
     /// True if a stream ends with a chunk of usage.
     pub(super) usage: bool,
@@ -501,6 +503,7 @@ fn finish(
         model: entry.name.clone(),
         target,
         requests,
+        answers: n,
         stream,
         usage,
         origins,
