@@ -37,6 +37,8 @@ fn main() {
         false => "true",
     });
     println!("cargo::rustc-env=OMNIDRAFT_GIT_DIRTY={dirty}");
+    let features = std::env::var("CARGO_CFG_FEATURE").unwrap_or_default();
+    println!("cargo::rustc-env=OMNIDRAFT_FEATURES={features}");
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = output(Command::new(rustc).arg("--version")).unwrap_or_default();
     println!("cargo::rustc-env=OMNIDRAFT_RUSTC={version}");

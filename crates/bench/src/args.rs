@@ -9,6 +9,7 @@ use experiment::{Job, LoadOptions, Plan};
 use hub::{Hub, datasets::Datasets};
 use lm::Device;
 use models::{DeviceError, TORCH_PREFIX, TargetFolder, TorchSettings, check_device, torch_model};
+use serde::Serialize;
 use spec_decode::{SamplingError, VerifyMode};
 use streams::DataSource;
 use torch_engine::Dtype;
@@ -170,6 +171,17 @@ pub fn write_out(text: &str) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(e).context("standard output"),
+    }
+}
+
+/// Prints a value as JSON, or its text.
+///
+/// # Errors
+/// As [`write_out`].
+pub fn print_as<T: Serialize>(json: bool, value: &T, text: fn(&T) -> String) -> Result<()> {
+    match json {
+        true => print(&format!("{:#}\n", serde_json::to_value(value)?)),
+        false => print(&text(value)),
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use cpu_engine::{Compact, EngineOptions, KernelChoice};
+use cpu_engine::{Compact, EngineOptions, KernelChoice, default_threads};
 use lm::{Device, LanguageModel, LmConfig, RandomWeights, StoredType, WeightType, write_model};
 use serde::Serialize;
 
-use crate::print;
+use crate::print_as;
 use models::step::median;
 
 mod device;
@@ -297,13 +297,9 @@ impl BenchCommand {
     pub fn execute(self) -> Result<()> {
         match self {
             Self::Decode(args) => args.execute("decode", &VERIFY[..1]),
-            Self::Verify(VerifyArgs {
-                bench,
-                every: false,
-            }) => bench.execute("verify", &VERIFY),
-            Self::Verify(VerifyArgs { bench, every: true }) => {
-                let every: Vec<usize> = (1..=LONGEST_CALL).collect();
-                bench.execute("verify", &every)
+            Self::Verify(VerifyArgs { bench, every }) => {
+                let all: Vec<usize> = (1..=LONGEST_CALL).collect();
+                bench.execute("verify", if every { &all[..] } else { &VERIFY })
             }
             Self::Prefill(args) => args.execute("prefill", &[]),
             Self::Device(args) => args.execute(),
@@ -364,7 +360,8 @@ impl BenchArgs {
                 times.entry(self.context).or_default().push(time);
             }
             for m in calls {
-                let time = call(engine, &ids, self.context, *m)?;
+                // The faster of two, since other data fill the processor's caches before the first.
+                let time = call(engine, &ids, self.context, *m, 2)?;
                 times.entry(*m).or_default().push(time);
             }
             // The faster of two, as for the calls.
@@ -402,24 +399,18 @@ impl BenchArgs {
             memory_gb_per_s: median(bandwidth),
             ms,
         };
-        if self.json {
-            print(&format!("{:#}\n", serde_json::to_value(&report)?))
-        } else {
-            print(&report.text())
-        }
+        print_as(self.json, &report, Report::text)
     }
 
     fn subject(&self) -> Result<(String, Subject)> {
-        let mut options = EngineOptions {
+        let options = EngineOptions {
             weights: self.weights,
             compact: self.compact.into(),
+            threads: self.threads.unwrap_or_else(default_threads),
             max_len: self.context + LONGEST_CALL,
             kernels: self.kernels.into(),
             ..EngineOptions::default()
         };
-        if let Some(threads) = self.threads {
-            options.threads = threads;
-        }
         let (name, source) = self.what.source()?;
         Ok((name, Subject::new(source, options, self.device)?))
     }
@@ -450,17 +441,28 @@ fn prompt(engine: &mut dyn LanguageModel, ids: &[u32]) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Seconds of a call of `m` tokens after `context`: the faster of two calls, since other data fill
-/// the processor's caches before the first one.
-fn call(engine: &mut dyn LanguageModel, ids: &[u32], context: usize, m: usize) -> Result<f64> {
+/// Truncates the cache to `context` tokens, or fills it up to there.
+fn rewind(engine: &mut dyn LanguageModel, ids: &[u32], context: usize) -> Result<()> {
     engine.truncate(context);
     let missing = &ids[engine.len()..context];
     if !missing.is_empty() {
         engine.prefill(missing)?;
     }
+    Ok(())
+}
+
+/// Seconds of the fastest of some calls of `m` tokens after `context`, with all logits.
+fn call(
+    engine: &mut dyn LanguageModel,
+    ids: &[u32],
+    context: usize,
+    m: usize,
+    calls: usize,
+) -> Result<f64> {
+    rewind(engine, ids, context)?;
     let mut logits = vec![0.0; m * engine.vocab_size()];
     let mut best = f64::INFINITY;
-    for _ in 0..2 {
+    for _ in 0..calls {
         engine.truncate(context);
         let start = Instant::now();
         engine.forward(&ids[context..context + m], &mut logits)?;

@@ -14,4 +14,4 @@ pub mod doctor;
 pub mod lawtest;
 pub mod pad;
 
-use args::{DataArgs, flag, print};
+use args::{DataArgs, flag, print, print_as};

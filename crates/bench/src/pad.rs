@@ -9,7 +9,6 @@ use serde::Serialize;
 use vocab_align::{DraftId, TargetId};
 
 use crate::print;
-use experiment::CostPadding;
 use lm::{EngineSettings, WeightType};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure};
@@ -80,16 +79,11 @@ impl By {
         }
     }
 
-    fn padding(self, amount: usize) -> CostPadding {
+    /// Blocks and inner columns of a padding.
+    fn padding(self, amount: usize) -> (usize, usize) {
         match self {
-            Self::Layers => CostPadding {
-                layers: amount,
-                width: 0,
-            },
-            Self::Width => CostPadding {
-                layers: 0,
-                width: amount,
-            },
+            Self::Layers => (amount, 0),
+            Self::Width => (0, amount),
         }
     }
 
@@ -128,19 +122,19 @@ impl PadArgs {
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
         let settings = EngineSettings::new(self.weights, self.threads);
-        let draft_padding = self.by.padding(self.draft_pad);
-        let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
+        let (layers, width) = self.by.padding(self.draft_pad);
+        let drafter = drafter.padded(layers, width);
         let mut draft = Stepper::new(&drafter, settings, self.context)?;
         let mut one = |units: usize| -> Result<Measured> {
-            let padding = self.by.padding(units * self.by.unit());
-            let padded = target.padded(padding.layers, padding.width);
+            let (pad_layers, pad_width) = self.by.padding(units * self.by.unit());
+            let padded = target.padded(pad_layers, pad_width);
             let parameters = padded.config().num_params();
             let mut stepper = Stepper::new(&padded, settings, self.context)?;
             let times = measure(&mut draft, &mut stepper)?;
             Ok(Measured {
                 units,
-                pad_layers: padding.layers,
-                pad_width: padding.width,
+                pad_layers,
+                pad_width,
                 parameters,
                 ratio: times.ratio(),
                 times,

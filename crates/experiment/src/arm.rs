@@ -73,11 +73,4 @@ impl ArmConfig {
         let own = !self.is_plain() && self.learnt_by.is_none();
         own && (self.inserts_ngrams() || self.learns() || adapts)
     }
-
-    /// Name of the arm in the file: its own, or that of the swept arm.
-    pub fn family(&self) -> &str {
-        self.swept_from
-            .as_ref()
-            .map_or(&self.name, |from| &from.arm)
-    }
 }

@@ -149,10 +149,6 @@ fn sweeps_make_arms_that_know_what_they_were_made_from() {
         ("learn.direct".to_owned(), json!("jsd")),
     ];
     assert_eq!(from.values, values);
-    assert_eq!(
-        (arms[3].family(), arms[4].family()),
-        ("L_DM+L_N-gram", "autoregressive")
-    );
     assert_eq!(plan.experiment.arms_named("L_DM").count(), 2);
     assert_eq!(plan.experiment.arms_named("L_DM (lr = 0.5)").count(), 1);
     assert_eq!(arms[2].decode.k, 2);

@@ -69,8 +69,8 @@ pub struct Reader {
     pub shape: Shape,
     /// Valid files, made by the program's own writers or written by hand.
     pub seeds: fn() -> Result<Vec<Vec<u8>>>,
-    /// Reads an input; the folder is empty and the reader's own.
-    pub read: fn(&Path, &[u8]) -> Outcome,
+    /// Reads an input and uses what was read; the folder is empty and the reader's own.
+    pub read: fn(&Path, &[u8]) -> Result<()>,
 }
 
 /// A reader with its seeds.

@@ -43,7 +43,7 @@ pub struct Failure {
 }
 
 /// Counts of a reader's inputs by their outcome.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// The reader.
     pub reader: String,
@@ -69,12 +69,7 @@ impl Tally {
         Self {
             reader: reader.name.to_owned(),
             what: reader.what.to_owned(),
-            executions: 0,
-            accepted: 0,
-            refused: 0,
-            longest_s: 0.0,
-            most_bytes: 0,
-            failures: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -73,7 +73,8 @@ pub fn run(
         let before = (meter.live)();
         (meter.peak)();
         let start = Instant::now();
-        let read = panic::catch_unwind(AssertUnwindSafe(|| (reader.read)(scratch, &input)));
+        let read = || Outcome::from((reader.read)(scratch, &input));
+        let read = panic::catch_unwind(AssertUnwindSafe(read));
         let seconds = start.elapsed().as_secs_f64();
         let bytes = (meter.peak)().saturating_sub(before);
         say(&match read {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use fuzz::page::Campaign;
-use fuzz::{Corpus, LONGEST_S, Outcome, readers};
+use fuzz::{Corpus, LONGEST_S, readers};
 
 /// Inputs for each reader.
 const EXECUTIONS: &str = "300";
@@ -16,8 +16,8 @@ fn every_seed_is_read() {
         let corpus = Corpus::of(reader).unwrap();
         for (number, seed) in corpus.seeds().iter().enumerate() {
             let folder = tempfile::tempdir().unwrap();
-            let outcome = (reader.read)(folder.path(), seed);
-            assert_eq!(outcome, Outcome::Accepted, "{} seed {number}", reader.name);
+            let read = (reader.read)(folder.path(), seed);
+            read.unwrap_or_else(|e| panic!("{} seed {number}: {e:#}", reader.name));
         }
     }
 }
@@ -60,7 +60,7 @@ fn what_failed_once_fails_no_more() {
             let folder = tempfile::tempdir().unwrap();
             let input = std::fs::read(&path).unwrap();
             let begun = Instant::now();
-            (reader.read)(folder.path(), &input);
+            let _ = (reader.read)(folder.path(), &input);
             let seconds = begun.elapsed().as_secs_f64();
             assert!(seconds < LONGEST_S, "{}: {seconds} s", path.display());
             tried += 1;

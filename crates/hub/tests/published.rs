@@ -6,7 +6,7 @@ use crate::support;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use hub::datasets::{Converted, HubTask, Published, PublishedSplit, Row, convert, fingerprint};
+use hub::datasets::{Converted, HubTask, PublishedSplit, Row, convert, fingerprint};
 use serde_json::{Map, Value, json};
 use support::real_tasks;
 
@@ -170,16 +170,13 @@ fn xsum() -> Result {
 
 /// The contents of the files of ids that the shared splits give.
 fn id_files(data: &Path) -> Result<[(&'static str, Vec<u8>); 2]> {
-    let split = |task: &str, print: &dyn Fn(&str) -> Option<[u8; 5]>| -> Result<PublishedSplit> {
+    let file = |task: &str, entry: &dyn Fn(&str) -> Option<Vec<u8>>| -> Result<Vec<u8>> {
         let (train, test) = split_lists(&data.join(task))?;
-        let published = |id: String| Published {
-            fingerprint: print(&id),
-            id,
-        };
-        Ok(PublishedSplit {
-            test: test.into_iter().map(published).collect(),
-            train: train.into_iter().map(published).collect(),
-        })
+        let mut bytes = u32::try_from(test.len())?.to_be_bytes().to_vec();
+        for id in test.iter().chain(&train) {
+            bytes.extend(entry(id).ok_or("an id of another form")?);
+        }
+        Ok(bytes)
     };
     let articles: HashMap<String, [u8; 5]> = both_halves(&data.join("xsum"))?
         .iter()
@@ -190,11 +187,18 @@ fn id_files(data: &Path) -> Result<[(&'static str, Vec<u8>); 2]> {
             (text(line, "id").to_owned(), fingerprint(document))
         })
         .collect();
-    let alpaca = split("alpaca", &|_| None)?.to_alpaca_bytes();
-    let xsum = split("xsum", &|id| articles.get(id).copied())?.to_xsum_bytes();
+    let alpaca = |id: &str| hex::decode(id.strip_prefix("alpaca-")?).ok();
+    let xsum = |id: &str| {
+        if let Some(print) = articles.get(id) {
+            let hash = hex::decode(id.strip_prefix("xsum-h")?).ok()?;
+            return Some([&hash[..], print].concat());
+        }
+        let number: u64 = id.strip_prefix("xsum-")?.parse().ok()?;
+        Some([&number.to_be_bytes()[3..], &[0; 5]].concat())
+    };
     Ok([
-        ("alpaca.ids", alpaca.ok_or("an id of another form")?),
-        ("xsum.ids", xsum.ok_or("an id of another form")?),
+        ("alpaca.ids", file("alpaca", &alpaca)?),
+        ("xsum.ids", file("xsum", &xsum)?),
     ])
 }
 

@@ -48,11 +48,6 @@ impl RunRoot {
         self.path.join("experiment.json")
     }
 
-    /// Folder of tables and pages.
-    pub fn report(&self) -> PathBuf {
-        self.path.join("report")
-    }
-
     /// Folder of scripts, lists and logs for Slurm.
     pub fn slurm(&self) -> PathBuf {
         self.path.join("slurm")

@@ -8,9 +8,8 @@ use crate::cache::{CacheConfig, NgramCache};
 /// cache would hold them if the drafter always wrote the text of a target token as its tokenizer
 /// does. It is the baseline of a cache that learns online.
 ///
-/// Special tokens, and tokens that the draft tokenizer refuses, are left out. A tokenizer that
-/// writes unknown tokens refuses nothing: [`NgramCache::check_bytes`] finds its n-grams of other
-/// text. Tokens are inserted by id, so a bounded table keeps the first ones (with eviction, the
+/// Special tokens, and tokens that the draft tokenizer refuses or cannot write byte for byte, are
+/// left out. Tokens are inserted by id, so a bounded table keeps the first ones (with eviction, the
 /// last).
 pub fn static_table(
     draft: &Vocabulary<DraftId>,
@@ -28,7 +27,9 @@ pub fn static_table(
         let Some(bytes) = target.bytes(id).filter(|bytes| !bytes.is_empty()) else {
             continue;
         };
-        if let Ok(spelling) = draft.encode_bytes(bytes) {
+        if let Ok(spelling) = draft.encode_bytes(bytes)
+            && draft.decode_bytes(&spelling) == bytes
+        {
             // A single draft token is a direct mapping and no n-gram; the cache refuses it.
             let _ = cache.insert(&spelling, id);
         }

@@ -1,9 +1,10 @@
 //! Cases worked by hand: several n-grams per token, prefixes, eviction, traversal, mining.
 
 use ngram_cache::{
-    CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, translate_with,
+    CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, static_table,
+    translate_with,
 };
-use vocab_align::{AlignedSpan, DraftId, TargetId};
+use vocab_align::{AlignedSpan, DraftId, TargetId, Vocabulary};
 
 fn draft(ids: &[u32]) -> Vec<DraftId> {
     ids.iter().copied().map(DraftId).collect()
@@ -354,4 +355,17 @@ fn a_byte_budget_is_kept() {
             }
         }
     }
+}
+
+#[test]
+fn a_static_table_has_no_ngrams_of_other_text() {
+    let draft = r#"{"model": {"type": "BPE", "unk_token": "<unk>", "merges": [],
+        "vocab": {"<unk>": 0, "a": 1, "b": 2}}}"#;
+    let target = r#"{"model": {"type": "BPE", "merges": [["a", "b"], ["a", "?"]],
+        "vocab": {"a": 0, "b": 1, "?": 2, "ab": 3, "a?": 4}}}"#;
+    let draft: Vocabulary<DraftId> = Vocabulary::from_json(draft, "draft").unwrap();
+    let target: Vocabulary<TargetId> = Vocabulary::from_json(target, "target").unwrap();
+    let table = static_table(&draft, &target, CacheConfig::default());
+    assert_eq!(stored(&table), [[1, 2]]);
+    table.check_bytes(&draft, &target).unwrap();
 }

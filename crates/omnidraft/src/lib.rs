@@ -12,7 +12,6 @@ mod prompts;
 #[cfg(feature = "serve")]
 mod server;
 mod session;
-mod text;
 #[cfg(feature = "models")]
 mod together;
 

@@ -8,13 +8,12 @@ use spec_decode::{
     Acceptance, ConstantLength, DraftPolicy, Finish, Generation, History, LanguageModel, Pair,
     Prompt, Sampling, SamplingOptions, SessionConfig, StreamName, TeacherSink, Totals, VerifyMode,
 };
-use vocab_align::{SpecialRole, TargetId, Vocabulary};
+use vocab_align::{SpecialRole, TargetId, Utf8Stream, Vocabulary};
 
 use crate::Error;
 #[cfg(feature = "learn")]
 use crate::learn::Learning;
 use crate::prompts::{Encoded, Prompts};
-use crate::text::Characters;
 
 /// A recorder of an answer's distributions.
 #[cfg(feature = "learn")]
@@ -284,7 +283,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             target: &target,
         };
         let vocabulary = self.pair.target.clone();
-        let mut characters = Characters::default();
+        let mut characters = Utf8Stream::default();
         let done = self.generate_with(prompt, max_new_tokens, &mut |token| {
             let text = characters.push(vocabulary.bytes(token).unwrap_or_default());
             if !text.is_empty() {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use models::{PromptTemplate, Rendered, TemplateError};
-use streams::{DataSource, Split, StreamError, StreamRng, Text, load_texts};
+use streams::{DataSource, Split, StreamError, Text, load_texts};
 use trace::{TraceError, TraceFile, file_sha256};
 use vocab_align::{AlignError, TargetId, TokenId, Vocabulary};
 
@@ -139,14 +139,6 @@ impl Document {
             .map(|(Piece::Markup(text) | Piece::Text(text))| text)
             .collect()
     }
-
-    /// Offset in bytes of the answer in [`Document::text`]; 0 for plain text. A loss on answers
-    /// alone masks everything before it.
-    pub fn response_start(&self) -> usize {
-        self.prompt
-            .as_ref()
-            .map_or(0, |p| p.prefix.len() + p.body.len() + p.suffix.len())
-    }
 }
 
 /// Documents of all sources, in the sources' order.
@@ -159,7 +151,7 @@ impl Document {
 /// let sources = [CorpusSource::Task("mini-code".into())];
 /// let corpus = Corpus::load(&sources, &DataSource::embedded(), &PromptTemplate::default(), 0.05)?;
 /// assert_eq!(corpus.training().count() + corpus.held_out().count(), 400);
-/// assert!(corpus.documents()[0].text().ends_with("<|end|>"));
+/// assert!(corpus.training().all(|document| document.text().ends_with("<|end|>")));
 /// # Ok::<(), pretrain::CorpusError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -229,11 +221,6 @@ impl Corpus {
         Ok(())
     }
 
-    /// All documents in the sources' order.
-    pub fn documents(&self) -> &[Document] {
-        &self.documents
-    }
-
     /// The documents to train on, in the sources' order.
     pub fn training(&self) -> impl Iterator<Item = &Document> {
         self.documents.iter().filter(|d| !d.held_out)
@@ -242,13 +229,6 @@ impl Corpus {
     /// The held-out documents.
     pub fn held_out(&self) -> impl Iterator<Item = &Document> {
         self.documents.iter().filter(|d| d.held_out)
-    }
-
-    /// The training documents in the order of one epoch: a permutation by seed and epoch.
-    pub fn epoch(&self, seed: u64, epoch: usize) -> impl Iterator<Item = &Document> {
-        let mut order: Vec<&Document> = self.training().collect();
-        StreamRng::new(seed, &format!("corpus epoch {epoch}")).shuffle(&mut order);
-        order.into_iter()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Documents to pretrain on: their form and their order. No document belongs to a test split.
+//! Documents to pretrain on: their form. No document belongs to a test split.
 
 use crate::support;
 
@@ -43,7 +43,7 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
         CorpusSource::Text("plain.jsonl".into()),
     ];
     let corpus = Corpus::load(&sources, &source, &template, 0.0)?;
-    let documents = corpus.documents();
+    let documents: Vec<_> = corpus.training().collect();
     assert_eq!(
         documents.len(),
         5,
@@ -51,18 +51,9 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
     );
     let text = documents[0].text();
     assert_eq!(text, "<|user|>\nask t1\n<|assistant|>\nanswer t1<|end|>");
-    assert_eq!(&text[documents[0].response_start()..], "answer t1<|end|>");
     assert_eq!(documents[0].pieces().last(), Some(Piece::Markup("<|end|>")));
     let pieces: Vec<_> = documents[4].pieces().collect();
     assert_eq!(pieces, [Piece::Text("Some prose with <|end|> in it.")]);
-    let order = |epoch| {
-        corpus
-            .epoch(3, epoch)
-            .map(|d| d.id.clone())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(order(0), order(0));
-    assert!((1..9).any(|epoch| order(epoch) != order(0)));
 
     std::fs::write(&plain, "{\"id\":\"e2\",\"text\":\"leak\"}\n")?;
     let leak = Corpus::load(&sources, &source, &template, 0.0);
@@ -104,7 +95,8 @@ fn no_test_prompt_of_the_real_tasks_is_pretrained_on() -> Result {
         .to_vec();
     sources.push(CorpusSource::Text(PathBuf::from("generic/books.jsonl")));
     let corpus = Corpus::load(&sources, &source, &template, 0.02)?;
-    assert_eq!(corpus.documents().len(), 7473 + 910 + 16978 + 4000 + 1651);
+    let documents = corpus.training().count() + corpus.held_out().count();
+    assert_eq!(documents, 7473 + 910 + 16978 + 4000 + 1651);
     // MBPP's own train file holds problems that the mixed split reserves for testing.
     let mbpp = [CorpusSource::Task("mbpp".into())];
     let mbpp = Corpus::load(&mbpp, &source, &template, 0.0);
@@ -183,11 +175,7 @@ fn recorded_answers_take_the_place_of_references() -> Result {
     };
     let recorded = recording(folder.path(), "train")?;
     let corpus = load(&recorded)?;
-    let texts: Vec<String> = corpus
-        .documents()
-        .iter()
-        .map(pretrain::Document::text)
-        .collect();
+    let texts: Vec<String> = corpus.training().map(pretrain::Document::text).collect();
     assert_eq!(
         texts,
         [
@@ -195,7 +183,8 @@ fn recorded_answers_take_the_place_of_references() -> Result {
             "<|user|>\nask t3\n<|assistant|>\nIt goes on",
         ]
     );
-    assert_eq!(corpus.documents()[0].source, "toy, answers of D");
+    let source_of = corpus.training().next().map(|document| &*document.source);
+    assert_eq!(source_of, Some("toy, answers of D"));
 
     let says = |recorded: &Recorded, words: &str| {
         let error = load(recorded).unwrap_err();

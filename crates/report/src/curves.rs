@@ -29,6 +29,16 @@ impl Band {
     }
 }
 
+/// The bands of the positions that every seed has, with their numbers from 1; `None` without seeds.
+pub fn bands(seeds: &[Vec<f64>]) -> Option<Vec<(usize, Band)>> {
+    let length = seeds.iter().map(Vec::len).min()?;
+    let band = |at: usize| {
+        let values: Vec<_> = seeds.iter().map(|own| own.get(at).copied()).collect();
+        Some((at + 1, Band::of(&values)?))
+    };
+    Some((0..length).filter_map(band).collect())
+}
+
 /// One arm's trailing averages of a metric in one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
@@ -54,11 +64,8 @@ pub fn warm_up(window: usize) -> usize {
 /// The curve of every drafting arm in every segment. Windows do not cross the start of a segment,
 /// so that a switch shows at once.
 pub fn curves(streams: &Streams, metric: Metric, window: usize) -> Vec<Curve> {
-    let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
-    curves_of(streams, &arms, window, &|arm, segment, seed, from, to| {
-        let recent = streams.stream(arm, segment, seed).get(from..to)?;
-        over(metric, recent.iter().copied())
-    })
+    let arms: Vec<&str> = streams.drafting().collect();
+    curves_by(streams, &arms, window, &|answer| metric.sums(answer))
 }
 
 /// Like [`curves`], for a ratio given by its sums per answer.

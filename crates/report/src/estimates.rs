@@ -113,21 +113,21 @@ impl Estimates {
         let planned = cells
             .filter(|(name, _)| name == axis)
             .map(|(_, value)| value);
-        let found = self
-            .strata
-            .iter()
-            .filter_map(|stratum| stratum.at.get(axis));
-        let mut values: Vec<String> = Vec::new();
-        for value in planned.chain(found) {
-            if !values.contains(value) {
-                values.push(value.clone());
-            }
-        }
-        values
+        let found = self.strata.iter().filter_map(|own| own.at.get(axis));
+        let values = distinct(planned.chain(found)).into_iter();
+        values.cloned().collect()
     }
-}
 
-impl Estimates {
+    /// The arithmetic mean of the values at some places; `None` if one of them has none.
+    pub fn mean<'a>(
+        &self,
+        metric: Metric,
+        places: impl Iterator<Item = &'a Where>,
+    ) -> Option<Estimate> {
+        let values: Option<Vec<Estimate>> = places.map(|at| self.value(metric, at)).collect();
+        Estimate::mean(&values?.iter().collect::<Vec<_>>())
+    }
+
     /// True for an axis of arms: their name, or a key that they were swept over.
     pub fn of_arms(&self, axis: &str) -> bool {
         axis == "arm" || self.arms.iter().any(|arm| arm.values.contains_key(axis))
@@ -160,18 +160,24 @@ impl Estimates {
             let mut values = self.strata.iter().flat_map(|stratum| stratum.values.keys());
             values.any(|(name, _)| *name == arm.name)
         };
-        let mut values: Vec<String> = Vec::new();
-        for arm in self.arms.iter().filter(has_rows) {
-            let value = match axis {
-                "arm" => Some(&arm.shown_as),
-                key => arm.values.get(key),
-            };
-            if let Some(value) = value.filter(|value| !values.contains(value)) {
-                values.push(value.clone());
-            }
-        }
-        values
+        let shown = self.arms.iter().filter(has_rows);
+        let values = distinct(shown.filter_map(|arm| match axis {
+            "arm" => Some(&arm.shown_as),
+            key => arm.values.get(key),
+        }));
+        values.into_iter().cloned().collect()
     }
+}
+
+/// The different values, in the order in which they first occur.
+pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for value in values {
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    found
 }
 
 fn shown_arms(experiment: &Experiment) -> Vec<ShownArm> {
@@ -225,17 +231,10 @@ fn stratum(
     let values = estimates.filter_map(|((arm, metric), estimate)| {
         estimate.map(|estimate| ((arm.to_owned(), metric), estimate))
     });
-    let mut cells: Vec<String> = Vec::new();
-    for (cell, _) in answers {
-        if let Some(cell) = stage.cells.get(*cell)
-            && cells.last() != Some(&cell.path)
-            && !cells.contains(&cell.path)
-        {
-            cells.push(cell.path.clone());
-        }
-    }
+    let cells = distinct(answers.iter().map(|(cell, _)| *cell)).into_iter();
+    let cells = cells.filter_map(|cell| Some(stage.cells.get(cell)?.path.clone()));
     Stratum {
-        cells,
+        cells: cells.collect(),
         seeds: group.seeds(),
         prompts: group.prompts(),
         values: values.collect(),

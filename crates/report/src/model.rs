@@ -88,7 +88,7 @@ pub enum Entry {
 }
 
 /// A number with its interval and origin.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Number {
     /// Name of the metric; empty for other numbers.
     pub metric: String,
@@ -141,6 +141,11 @@ impl Entry {
         }
     }
 
+    /// One number, or a dash if there is none.
+    pub fn or_dash(number: Option<Number>) -> Self {
+        number.map_or_else(|| Self::missing("–"), Self::number)
+    }
+
     /// A count.
     pub fn count(value: usize) -> Self {
         Self::number(Number::plain(value as f64, value.to_string()))
@@ -148,10 +153,8 @@ impl Entry {
 
     /// A formatted number, or a dash if there is none.
     pub fn printed(value: Option<f64>, decimals: usize, unit: &str) -> Self {
-        match value.filter(|value| value.is_finite()) {
-            Some(value) => Self::number(Number::plain(value, format!("{value:.decimals$}{unit}"))),
-            None => Self::missing("–"),
-        }
+        let value = value.filter(|value| value.is_finite());
+        Self::or_dash(value.map(|v| Number::plain(v, format!("{v:.decimals$}{unit}"))))
     }
 
     /// A missing value.
@@ -166,15 +169,9 @@ impl Number {
     /// A number without interval, paper's value or origin.
     pub fn plain(value: f64, text: String) -> Self {
         Self {
-            metric: String::new(),
             value,
             text,
-            interval: None,
-            bounds: None,
-            paper: None,
-            against: None,
-            source: String::new(),
-            cell: None,
+            ..Self::default()
         }
     }
 }

@@ -15,8 +15,8 @@ use crate::spec::{self, Experiment, Shown as _};
 use crate::streams::Streams;
 use crate::tables::claims::Judged;
 use crate::tables::{
-    Source, claims, counted, drift, main, merges, missing, provenance, quality, ratios, stream,
-    sweep,
+    Source, claims, counted, drift, main, merges, missing, ngrams, positions, provenance, quality,
+    ratios, stream, sweep,
 };
 use experiment::FigureName;
 use results::{Metric, RecordedTarget, Split, TorchTarget};
@@ -64,7 +64,7 @@ impl Built {
 /// complete cell.
 pub fn build(root: &Path) -> Result<Built, ReportError> {
     let experiment = spec::read(root)?;
-    let Some(spec) = experiment.table_stage() else {
+    let Some(spec) = spec::table_stage(&experiment) else {
         return Err(ReportError::NotARoot {
             dir: root.to_path_buf(),
         });
@@ -84,22 +84,16 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         });
     }
     let shown = experiment.metrics();
-    let wanted_ngrams: &[Metric] = match experiment.wants(FigureName::Ngrams) {
-        true => &crate::tables::ngrams::METRICS,
-        false => &[],
-    };
-    let wanted_positions: &[Metric] = match experiment.wants(FigureName::Positions) {
-        true => &[crate::tables::positions::LENGTH],
-        false => &[],
-    };
-    let metrics: BTreeSet<Metric> = shown
-        .iter()
-        .chain(&quality::METRICS)
-        .chain(&claimed(&experiment))
-        .chain(wanted_ngrams.iter())
-        .chain(wanted_positions.iter())
-        .copied()
-        .collect();
+    let mut metrics: BTreeSet<Metric> = shown.iter().copied().collect();
+    metrics.extend(quality::METRICS);
+    let claims_of_paper = experiment.paper_data.iter().flat_map(|paper| &paper.claim);
+    metrics.extend(claims_of_paper.filter_map(|claim| Metric::parse(claim.rule()?.0)));
+    if experiment.wants(FigureName::Ngrams) {
+        metrics.extend(ngrams::METRICS);
+    }
+    if experiment.wants(FigureName::Positions) {
+        metrics.insert(positions::LENGTH);
+    }
     let estimates = Estimates::new(&experiment, &stage, &metrics);
     let source = Source {
         experiment: &experiment,
@@ -117,10 +111,10 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     }
     tables.extend(sweep::table(&source, &shown));
     if experiment.wants(FigureName::Ngrams) {
-        tables.extend(crate::tables::ngrams::table(&source));
+        tables.extend(ngrams::table(&source));
     }
     if experiment.wants(FigureName::Positions) {
-        tables.extend(crate::tables::positions::table(&source));
+        tables.extend(positions::table(&source));
     }
     tables.push(quality::table(&source));
 
@@ -129,10 +123,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     let plain = plain_rates(&stage);
     let sets = Streams::of_stage(&experiment, streaming);
     for (number, set) in sets.iter().enumerate() {
-        let suffix = match number {
-            0 => String::new(),
-            number => format!("-{}", number + 1),
-        };
+        let suffix = suffix(number);
         let window = crate::curves::window(&set.segments);
         let never_switched = never_switched(root, &experiment, set, window)?;
         let recoveries = drift::recoveries(set, &never_switched, window);
@@ -173,8 +164,8 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         tables.extend(merges::table(&experiment, streaming));
     }
     if experiment.wants(FigureName::Sweep) {
-        for (number, (_, figure)) in sweep_figures(&source, &shown).into_iter().enumerate() {
-            figures.push((numbered("sweep", number), figure));
+        for (number, figure) in sweep_figures(&source, &shown).into_iter().enumerate() {
+            figures.push((format!("sweep{}", suffix(number)), figure));
         }
     }
     let stages: Vec<&Stage> = streamed.iter().chain([&stage]).collect();
@@ -222,21 +213,12 @@ fn check_axes(root: &Path, source: &Source) -> Result<(), ReportError> {
     Ok(())
 }
 
-fn numbered(name: &str, number: usize) -> String {
+/// End of the names of a set's tables and figures: nothing for the first one, `-2`, `-3`.
+fn suffix(number: usize) -> String {
     match number {
-        0 => name.to_owned(),
-        number => format!("{name}-{}", number + 1),
+        0 => String::new(),
+        number => format!("-{}", number + 1),
     }
-}
-
-/// Metrics of the paper's claims.
-fn claimed(experiment: &Experiment) -> Vec<Metric> {
-    let claims = experiment.paper_data.iter().flat_map(|paper| &paper.claim);
-    let names = claims.flat_map(|claim| {
-        let order = claim.order.iter().map(|order| order.metric.as_str());
-        order.chain(claim.trend.iter().map(|trend| trend.metric.as_str()))
-    });
-    names.filter_map(Metric::parse).collect()
 }
 
 fn lead(experiment: &Experiment, stage: &Stage, estimates: &Estimates) -> String {
@@ -315,11 +297,8 @@ fn warnings(
     }
     let shown = stage.split();
     let unread = |cell: &crate::root::Cell| {
-        let mut answers = cell
-            .answers
-            .iter()
-            .filter(|answer| answer.row.split == shown);
-        answers.any(|answer| answer.text.is_none())
+        let mut answers = cell.answers.iter();
+        answers.any(|answer| answer.row.split == shown && answer.text.is_none())
     };
     if stage.cells.iter().any(unread) {
         warnings.push(
@@ -362,11 +341,10 @@ fn sections(
     figures: &[(String, Figure)],
     drawings: &[Drawing],
 ) -> Vec<Section> {
-    const BEFORE: [&str; 3] = ["recovery", "caches", "learning"];
-    let late = |table: &Table| {
-        let late = BEFORE.iter().chain(&["heads", "merges", "missing"]);
-        late.into_iter().any(|name| table.id.starts_with(name))
-    };
+    const LATE: [&str; 6] = [
+        "recovery", "caches", "learning", "heads", "merges", "missing",
+    ];
+    let late = |table: &Table| LATE.iter().any(|name| table.id.starts_with(name));
     let (after, before): (Vec<Table>, Vec<Table>) = tables.into_iter().partition(late);
     let drawn = figures.iter().zip(drawings).map(|((id, figure), drawing)| {
         Section::Figure(FigurePart {

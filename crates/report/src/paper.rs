@@ -188,6 +188,24 @@ fn parse(path: &Path, text: &str) -> Result<PaperData, ReportError> {
     Ok(data)
 }
 
+impl Claim {
+    /// Metric, axis, and values of the axis in ascending order of the metric; `None` if the claim
+    /// has no rule.
+    pub fn rule(&self) -> Option<(&str, &str, Vec<&str>)> {
+        match (&self.order, &self.trend) {
+            (Some(order), _) => {
+                let steps = vec![order.below.as_str(), order.above.as_str()];
+                Some((&order.metric, &order.axis, steps))
+            }
+            (None, Some(trend)) => {
+                let steps = trend.values.iter().map(String::as_str).collect();
+                Some((&trend.metric, &trend.axis, steps))
+            }
+            (None, None) => None,
+        }
+    }
+}
+
 impl PaperData {
     /// The wrong key with the reason.
     fn check(&self) -> Result<(), (String, String)> {

@@ -20,12 +20,13 @@
 //! groups, with its interval. Further parts select rows and columns as above.
 
 use crate::ReportError;
+use crate::estimates::distinct;
 use crate::model::{Entry, Head, Table};
 use crate::page::{Built, build};
 use crate::render::table_markdown;
 use crate::tables::claims::{Judged, Verdict};
 use crate::tables::counted as of_noun;
-use std::collections::BTreeMap;
+use std::collections::btree_map::{BTreeMap, Entry as Place};
 use std::path::{Path, PathBuf};
 
 const END: &str = "<!-- end -->";
@@ -42,7 +43,10 @@ pub type Ask<'a> = dyn Fn(&[PathBuf], &str) -> Result<Table, String> + 'a;
 pub fn quoted(path: &Path, ask: Option<&Ask<'_>>) -> Result<String, ReportError> {
     let page = std::fs::read_to_string(path).map_err(|source| ReportError::io(path, source))?;
     let base = path.parent().unwrap_or(Path::new(""));
-    let mut sources = Sources::new(base);
+    let mut sources = Sources {
+        base,
+        built: BTreeMap::new(),
+    };
     let mut text = String::new();
     let mut lines = page.lines().enumerate();
     let mut sql = Sql::default();
@@ -133,41 +137,36 @@ enum Quote<'a> {
 impl<'a> Quote<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let inner = line.strip_prefix("<!-- ")?.strip_suffix(" -->")?;
+        let (kind, rest) = inner.split_once(": ")?;
         let values = |text: &'a str| text.split('|').map(str::trim).collect();
-        if let Some(runs) = inner.strip_prefix("query: ") {
-            return Some(Self::Answer { runs: values(runs) });
-        }
-        if let Some(rest) = inner.strip_prefix("verdicts: ") {
-            let mut parts = rest.split(';').map(str::trim);
-            let folders = values(parts.next()?);
-            let filters = parts.filter_map(|part| part.split_once(" = "));
-            let filters = filters.map(|(column, kept)| (column.trim(), values(kept)));
-            return Some(Self::Verdicts {
-                folders,
-                filters: filters.collect(),
-            });
-        }
-        let mut parts = inner.strip_prefix("quote: ")?.split(';').map(str::trim);
+        let mut parts = rest.split(';').map(str::trim);
         let from = parts.next()?;
-        let mut name = None;
-        let mut filters = Vec::new();
+        let (mut name, mut filters) = (None, Vec::new());
         for part in parts {
             match part.split_once(" = ") {
                 Some((column, kept)) => filters.push((column.trim(), values(kept))),
                 None => name = Some(part),
             }
         }
-        Some(Self::Table {
-            from,
-            name,
-            filters,
+        Some(match kind {
+            "query" => Self::Answer { runs: values(rest) },
+            "verdicts" => Self::Verdicts {
+                folders: values(from),
+                filters,
+            },
+            "quote" => Self::Table {
+                from,
+                name,
+                filters,
+            },
+            _ => return None,
         })
     }
 
     /// The table, or the fault of the quotation.
     fn table(
         &self,
-        sources: &mut Sources,
+        sources: &mut Sources<'_>,
         answer: impl Fn(&[&str]) -> Result<Table, String>,
     ) -> Result<Result<Table, String>, ReportError> {
         match self {
@@ -192,27 +191,16 @@ impl<'a> Quote<'a> {
 }
 
 /// The sources of quotations, each read once.
-struct Sources {
-    base: PathBuf,
+struct Sources<'a> {
+    base: &'a Path,
     built: BTreeMap<String, Built>,
 }
 
-impl Sources {
-    fn new(base: &Path) -> Self {
-        Self {
-            base: base.to_path_buf(),
-            built: BTreeMap::new(),
-        }
-    }
-
+impl Sources<'_> {
     fn built(&mut self, folder: &str) -> Result<&Built, ReportError> {
-        if !self.built.contains_key(folder) {
-            let built = build(&self.base.join(folder))?;
-            self.built.insert(folder.to_owned(), built);
-        }
-        let found = self.built.get(folder);
-        found.ok_or_else(|| ReportError::NotARoot {
-            dir: self.base.join(folder),
+        Ok(match self.built.entry(folder.to_owned()) {
+            Place::Occupied(known) => known.into_mut(),
+            Place::Vacant(new) => new.insert(build(&self.base.join(folder))?),
         })
     }
 
@@ -335,13 +323,8 @@ fn is_rule(entry: &str) -> bool {
 
 /// Number of groups of each folder in which each claim holds.
 fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
-    let mut claims: Vec<(&str, &str)> = Vec::new();
-    for judged in folders.iter().flat_map(|(_, judged)| judged) {
-        let claim = (judged.claim.as_str(), judged.metric.as_str());
-        if !claims.contains(&claim) {
-            claims.push(claim);
-        }
-    }
+    let judged = folders.iter().flat_map(|(_, judged)| judged);
+    let claims = distinct(judged.map(|own| (own.claim.as_str(), own.metric.as_str())));
     if claims.is_empty() {
         return Err("none of these folders has claims of the paper".to_owned());
     }

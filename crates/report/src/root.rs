@@ -140,22 +140,16 @@ fn planned(
     experiment: &Experiment,
     spec: &StageSpec,
 ) -> Result<Vec<CellSpec>, ReportError> {
-    let mut planned: Vec<CellSpec> = {
-        let cells = experiment.cells.iter();
-        cells
-            .filter(|cell| cell.stage == spec.name)
-            .cloned()
-            .collect()
-    };
+    let own = experiment.cells.iter();
+    let own = own.filter(|cell| cell.stage == spec.name);
+    let mut planned: Vec<CellSpec> = own.cloned().collect();
     if !planned.is_empty() {
         return Ok(planned);
     }
     let folder = root.join(&spec.name);
-    for dir in cells(root)?
-        .into_iter()
-        .filter(|dir| dir.starts_with(&folder))
-    {
-        let manifest = Manifest::read(&dir)?;
+    let dirs = cells(root)?;
+    for dir in dirs.iter().filter(|dir| dir.starts_with(&folder)) {
+        let manifest = Manifest::read(dir)?;
         planned.push(CellSpec {
             stage: spec.name.clone(),
             cell: manifest.cell.name,

@@ -44,21 +44,48 @@ pub fn read(root: &Path) -> Result<Experiment, ReportError> {
     if !rows.iter().any(|axis| axis == "arm") {
         rows.push("arm".to_owned());
     }
-    experiment.check(&root.join(EXPERIMENT_FILE))?;
+    check(&experiment, &root.join(EXPERIMENT_FILE))?;
     Ok(experiment)
+}
+
+/// Refuses unknown names in the report section; `path` is its file.
+fn check(experiment: &Experiment, path: &Path) -> Result<(), ReportError> {
+    let report = &experiment.report;
+    check_metrics(report, path)?;
+    let known = |key, value, allowed| known(path, key, value, allowed);
+    let arms = || {
+        let arms = experiment.arms.iter();
+        let swept = arms.clone().filter_map(|arm| arm.swept_from.as_ref());
+        let names = arms.map(|arm| arm.name.as_str());
+        names.chain(swept.map(|swept| swept.arm.as_str())).collect()
+    };
+    for name in &report.arms {
+        known("arms", name, arms())?;
+    }
+    for (above, below) in &report.ratios {
+        known("ratios", above, arms())?;
+        known("ratios", below, arms())?;
+    }
+    if let Some(stage) = &report.stage {
+        let stages = experiment.stages.iter().map(|stage| stage.name.as_str());
+        known("stage", stage, stages.collect())?;
+    }
+    if experiment.stages.is_empty() {
+        return known("stage", "", Vec::new());
+    }
+    Ok(())
+}
+
+/// The stage of the tables.
+pub fn table_stage(experiment: &Experiment) -> Option<&StageSpec> {
+    match &experiment.report.stage {
+        Some(name) => experiment.stage(name),
+        None => experiment.stages.last(),
+    }
 }
 
 /// Settings of an experiment's page.
 pub trait Shown {
-    /// Refuses unknown names in the report section; `path` is its file.
-    ///
-    /// # Errors
-    /// [`ReportError::Unknown`] with the key.
-    fn check(&self, path: &Path) -> Result<(), ReportError>;
-
-    /// The stage of the tables.
-    fn table_stage(&self) -> Option<&StageSpec>;
-
     /// Metrics of a table cell. A modelled speedup is always accompanied by the one with overhead.
     fn metrics(&self) -> Vec<Metric>;
 
@@ -70,39 +97,6 @@ pub trait Shown {
 }
 
 impl Shown for Experiment {
-    fn check(&self, path: &Path) -> Result<(), ReportError> {
-        let report = &self.report;
-        check_metrics(report, path)?;
-        let known = |key, value, allowed| known(path, key, value, allowed);
-        let arms = || {
-            let swept = self.arms.iter().filter_map(|arm| arm.swept_from.as_ref());
-            let names = self.arms.iter().map(|arm| arm.name.as_str());
-            names.chain(swept.map(|swept| swept.arm.as_str())).collect()
-        };
-        for name in &report.arms {
-            known("arms", name, arms())?;
-        }
-        for (above, below) in &report.ratios {
-            known("ratios", above, arms())?;
-            known("ratios", below, arms())?;
-        }
-        if let Some(stage) = &report.stage {
-            let stages = self.stages.iter().map(|stage| stage.name.as_str());
-            known("stage", stage, stages.collect())?;
-        }
-        if self.stages.is_empty() {
-            return known("stage", "", Vec::new());
-        }
-        Ok(())
-    }
-
-    fn table_stage(&self) -> Option<&StageSpec> {
-        match &self.report.stage {
-            Some(name) => self.stage(name),
-            None => self.stages.last(),
-        }
-    }
-
     fn metrics(&self) -> Vec<Metric> {
         let names = self.report.cell.iter();
         let mut metrics: Vec<Metric> = names.filter_map(|name| Metric::parse(name)).collect();

@@ -203,9 +203,10 @@ impl<'a> Streams<'a> {
         self.answers.get(&segment)?.get(arm)
     }
 
-    /// Arms that draft.
-    pub fn drafting(&self) -> impl Iterator<Item = &ArmInfo> {
-        self.arms.iter().filter(|arm| !arm.is_plain)
+    /// Names of the arms that draft, in table order.
+    pub fn drafting(&self) -> impl Iterator<Item = &str> {
+        let drafting = self.arms.iter().filter(|arm| !arm.is_plain);
+        drafting.map(|arm| arm.name.as_str())
     }
 
     /// Updates of an arm in a segment.
@@ -241,25 +242,23 @@ impl<'a> Streams<'a> {
     /// The arm that a learning drafter is compared with: the first one whose drafter does not
     /// learn.
     pub fn untrained(&self) -> Option<&str> {
-        let mut arms = self.drafting().map(|arm| arm.name.as_str());
+        let mut arms = self.drafting();
         arms.find(|arm| !self.learnt(arm) && !self.looks_up(arm))
     }
 
     /// Arms that learn, in table order.
     pub fn learning(&self) -> Vec<&str> {
-        let arms = self.drafting().map(|arm| arm.name.as_str());
-        arms.filter(|arm| self.learnt(arm)).collect()
+        self.drafting().filter(|arm| self.learnt(arm)).collect()
     }
 
     /// The arm that a figure names, if it names one: the first one that the page divides by another
     /// (`ratios`), else the paper's method, else the last learning arm, else the last drafting arm.
     pub fn method(&self) -> Option<&str> {
         let learning = self.learning();
-        let drafting = || self.drafting().map(|arm| arm.name.as_str());
-        let about = drafting().find(|arm| self.about == Some(arm));
+        let about = self.drafting().find(|arm| self.about == Some(arm));
         let own = learning.iter().find(|arm| **arm == METHOD);
         let own = own.or(learning.last()).copied();
-        about.or(own).or(drafting().last())
+        about.or(own).or(self.drafting().last())
     }
 
     /// Number of prompts of the stream before a segment; 0 if segments stand beside each other.

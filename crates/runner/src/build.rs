@@ -2,7 +2,7 @@
 
 use results::BuildInfo;
 
-/// Version, commit and compiler of this program at build time.
+/// Version, commit, compiler and features of this program at build time.
 pub fn info() -> BuildInfo {
     let known = |text: &str| match text {
         "" => "unknown".to_owned(),
@@ -17,10 +17,11 @@ pub fn info() -> BuildInfo {
             _ => None,
         },
         rustc: known(env!("OMNIDRAFT_RUSTC")),
-        features: match cfg!(feature = "wgpu") {
-            true => vec!["wgpu".to_owned()],
-            false => Vec::new(),
-        },
+        features: env!("OMNIDRAFT_FEATURES")
+            .split(',')
+            .filter(|feature| !matches!(*feature, "" | "default"))
+            .map(str::to_owned)
+            .collect(),
     }
 }
 

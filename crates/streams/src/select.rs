@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::{Prompt, StreamError, Text};
+use super::{StreamError, Text};
 
 /// A split file: named lists of ids, with the rule that chose them.
 ///
@@ -180,19 +180,10 @@ impl IdSelector {
         PaperSplit::load(&beside.unwrap_or_else(|| self.file.clone()))
     }
 
-    /// The selected prompts of `data`, in the list's order.
+    /// The selected texts of `data`, read by [`super::load_texts`], in the list's order.
     ///
     /// # Errors
     /// As [`PaperSplit::load`] and [`PaperSplit::pick`].
-    pub fn select(&self, prompts: Vec<Prompt>, data: &Path) -> Result<Vec<Prompt>, StreamError> {
-        self.load_split(data)?
-            .pick(&self.list, prompts, |p| &p.id, &data.display().to_string())
-    }
-
-    /// The same for the texts of [`super::load_texts`].
-    ///
-    /// # Errors
-    /// As [`IdSelector::select`].
     pub fn select_texts(&self, texts: Vec<Text>, data: &Path) -> Result<Vec<Text>, StreamError> {
         self.load_split(data)?
             .pick(&self.list, texts, |t| &t.id, &data.display().to_string())

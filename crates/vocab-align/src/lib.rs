@@ -8,7 +8,8 @@
 //! * [`DraftContext`]: the "translate back" step of Algorithm 1, accepted target tokens as the
 //!   drafter's canonical tokens, re-tokenising only a bounded tail;
 //! * [`align_offsets`]: two tokenisations of one text as chunks with common ends, from which
-//!   n-grams (t, [d_1..d_n]) are mined.
+//!   n-grams (t, [d_1..d_n]) are mined;
+//! * [`Utf8Stream`]: the text of tokens as they come, in whole characters.
 //!
 //! Symbols: V_q and d, the drafter's vocabulary and tokens ([`DraftId`]); V_p and t, the target's
 //! ([`TargetId`]).
@@ -69,6 +70,7 @@ mod prefix;
 mod roles;
 mod spelling;
 mod tables;
+mod utf8;
 mod vocabulary;
 
 pub use alignment::{Alignment, AlignmentStats, MappingMode};
@@ -79,4 +81,5 @@ pub use error::AlignError;
 pub use ids::{DraftId, TargetId, TokenId, raw_ids};
 pub use offsets::{AlignedSpan, align_offsets};
 pub use roles::SpecialRole;
+pub use utf8::Utf8Stream;
 pub use vocabulary::Vocabulary;

@@ -11,8 +11,8 @@ use models::step::median;
 use serde::Serialize;
 
 use super::subject::{DeviceFacts, PassTime, Subject};
-use super::{MIN_SAMPLES, What, peak_memory, prompt, token_ids};
-use crate::print;
+use super::{MIN_SAMPLES, What, call, peak_memory, prompt, rewind, token_ids};
+use crate::print_as;
 
 /// Numbers of tokens of the calls.
 const ROWS: [usize; 11] = [1, 2, 3, 4, 5, 8, 9, 12, 16, 17, 33];
@@ -61,7 +61,7 @@ pub struct DeviceBenchArgs {
 }
 
 /// The figures of one model. Times are medians, in milliseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
     command: &'static str,
     model: String,
@@ -137,12 +137,7 @@ impl DeviceBenchArgs {
             peak_bytes: peak_memory(),
             weight_bytes: subject.weight_bytes(),
             memory_gb_per_s: median(memory),
-            weights_gb_per_s: 0.0,
-            ms: BTreeMap::new(),
-            greedy_ms: BTreeMap::new(),
-            launched_ms: BTreeMap::new(),
-            prefill_ms: BTreeMap::new(),
-            passes: Vec::new(),
+            ..Report::default()
         };
         for replay in [true, false] {
             subject.set_replay(replay);
@@ -154,7 +149,7 @@ impl DeviceBenchArgs {
                     false => report.launched_ms.insert(m, greedy),
                 };
                 if replay {
-                    let all = self.median_ms(|| self.forward(engine, &ids, m))?;
+                    let all = self.median_ms(|| call(engine, &ids, self.context, m, 1))?;
                     report.ms.insert(m, all);
                 }
             }
@@ -172,11 +167,7 @@ impl DeviceBenchArgs {
             report.passes.extend(pass);
         }
         report.weights_gb_per_s = report.weight_bytes as f64 / report.greedy_ms[&1] / 1e6;
-        if self.json {
-            print(&format!("{:#}\n", serde_json::to_value(&report)?))
-        } else {
-            print(&report.text())
-        }
+        print_as(self.json, &report, Report::text)
     }
 
     /// Median of the seconds that `call` returns, in milliseconds; the first two calls warm up.
@@ -193,28 +184,10 @@ impl DeviceBenchArgs {
         Ok(median(times))
     }
 
-    /// Truncates the cache to the context, or fills it up to there.
-    fn rewind(&self, engine: &mut dyn LanguageModel, ids: &[u32]) -> Result<()> {
-        engine.truncate(self.context);
-        let missing = &ids[engine.len()..self.context];
-        if !missing.is_empty() {
-            engine.prefill(missing)?;
-        }
-        Ok(())
-    }
-
-    /// Seconds of a call of `m` tokens after the context, all logits.
-    fn forward(&self, engine: &mut dyn LanguageModel, ids: &[u32], m: usize) -> Result<f64> {
-        self.rewind(engine, ids)?;
-        let mut logits = vec![0.0; m * engine.vocab_size()];
-        let start = Instant::now();
-        engine.forward(&ids[self.context..self.context + m], &mut logits)?;
-        Ok(start.elapsed().as_secs_f64())
-    }
-
-    /// Seconds of the same call, with the most probable token of each row only.
+    /// Seconds of a call of `m` tokens after the context, with the most probable token of each row
+    /// only.
     fn greedy(&self, engine: &mut dyn LanguageModel, ids: &[u32], m: usize) -> Result<f64> {
-        self.rewind(engine, ids)?;
+        rewind(engine, ids, self.context)?;
         let mut best = Vec::new();
         let start = Instant::now();
         let device = engine.device_logits(m);

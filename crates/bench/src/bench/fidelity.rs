@@ -37,7 +37,7 @@ pub struct FidelityArgs {
 }
 
 /// One model and format against f32, over all positions of the prompts.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Row {
     model: String,
     weights: String,
@@ -101,10 +101,7 @@ impl FidelityArgs {
             let mut row = Row {
                 model: model.display().to_string(),
                 weights: weights.to_string(),
-                positions: 0,
-                kl: 0.0,
-                kl_max: 0.0,
-                same_greedy: 0.0,
+                ..Row::default()
             };
             let (mut exact, mut found) = (Vec::new(), Vec::new());
             for ids in &texts {

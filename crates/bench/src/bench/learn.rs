@@ -15,7 +15,7 @@ use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
 use super::What;
-use crate::print;
+use crate::print_as;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use hub::local_folder;
 use models::step::median;
@@ -31,39 +31,46 @@ const NGRAM: usize = 3;
 pub struct LearnArgs {
     #[command(flatten)]
     what: What,
-    /// Responses per update.
-    #[arg(long, default_value_t = 8)]
-    responses: usize,
-    /// Tokens of a response; all but the first are scored.
-    #[arg(long, default_value_t = 128)]
-    tokens: usize,
-    /// Tokens of the prompt in front of it, which are read and not scored.
-    #[arg(long, default_value_t = 0)]
-    prompt: usize,
-    /// Draft tokens shared with the target; the default is that of Llama-68M and Llama-3.
-    #[arg(long, default_value_t = 22_416)]
-    shared: usize,
-    /// Rank of adapters on every projection; 0 trains weights.
-    #[arg(long, default_value_t = 0)]
-    rank: usize,
-    /// Last blocks that learn or have adapters, on states that decoding has computed; 0 for all of them.
-    #[arg(long, default_value_t = 0)]
-    blocks: usize,
-    /// Round the factors of matrix products to bf16.
-    #[arg(long)]
-    bf16: bool,
-    /// Weight format of the engine that the new weights are packed for.
-    #[arg(long, default_value_t = WeightType::Int8)]
-    weights: WeightType,
+    #[command(flatten)]
+    updates: Updates,
     /// Threads (default: one a fast core).
     #[arg(long)]
     threads: Option<usize>,
-    /// Updates that are timed, after one that is not.
-    #[arg(long, default_value_t = 5)]
-    updates: usize,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Settings of updates on random answers.
+#[derive(Debug, Args)]
+pub(crate) struct Updates {
+    /// Responses per update.
+    #[arg(long, default_value_t = 8)]
+    pub(crate) responses: usize,
+    /// Tokens of a response; all but the first are scored.
+    #[arg(long, default_value_t = 128)]
+    pub(crate) tokens: usize,
+    /// Tokens of the prompt in front of it, which are read and not scored.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) prompt: usize,
+    /// Draft tokens shared with the target; the default is that of Llama-68M and Llama-3.
+    #[arg(long, default_value_t = 22_416)]
+    pub(crate) shared: usize,
+    /// Rank of adapters on every projection; 0 trains weights.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) rank: usize,
+    /// Last blocks that learn or have adapters, on states that decoding has computed; 0 for all of them.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) blocks: usize,
+    /// Round the factors of matrix products to bf16.
+    #[arg(long)]
+    pub(crate) bf16: bool,
+    /// Weight format of the engine that the new weights are packed for.
+    #[arg(long, default_value_t = WeightType::Int8)]
+    pub(crate) weights: WeightType,
+    /// Updates that are timed, after one that is not.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) updates: usize,
 }
 
 /// Medians over the updates, in seconds.
@@ -105,24 +112,6 @@ fn adapters(rank: usize, blocks: usize) -> LoraConfig {
     }
 }
 
-/// Settings of updates on random answers.
-pub(crate) struct Updates {
-    pub(crate) responses: usize,
-    /// Number of tokens of an answer, of which all but the first are scored. `prompt`: of the
-    /// prompt before it.
-    pub(crate) tokens: usize,
-    pub(crate) prompt: usize,
-    /// Number of draft tokens over which the distributions are compared.
-    pub(crate) shared: usize,
-    pub(crate) rank: usize,
-    pub(crate) blocks: usize,
-    pub(crate) products: Products,
-    /// Weight format of the engine that the new weights are packed for.
-    pub(crate) weights: WeightType,
-    /// Number of updates that are timed, after one that is not.
-    pub(crate) updates: usize,
-}
-
 impl LearnArgs {
     pub(super) fn execute(self) -> Result<()> {
         let mut pool = rayon::ThreadPoolBuilder::new();
@@ -133,46 +122,27 @@ impl LearnArgs {
             pool = pool.num_threads(threads);
         }
         let pool = pool.build().context("threads")?;
-        let updates = self.updates()?;
-        let report = pool.install(|| updates.measure(&self.what.checkpoint()?))?;
-        if self.json {
-            return print(&format!("{:#}\n", serde_json::to_value(&report)?));
-        }
-        print(&format!(
-            "{:.1}M parameters, {:.2}M trained; {} responses of {} + {} tokens, {} shared tokens, {} threads\n\
-             update {:.4} s: forward and backward {:.4}, optimiser {:.4}, the rest {:.4}; packing {:.4} s\n",
-            report.parameters as f64 / 1e6,
-            report.trained as f64 / 1e6,
-            report.responses,
-            report.prompt,
-            report.tokens,
-            report.shared,
-            report.threads,
-            report.update_s,
-            report.pass_s,
-            report.step_s,
-            report.update_s - report.pass_s - report.step_s,
-            report.pack_s,
-        ))
-    }
-
-    fn updates(&self) -> Result<Updates> {
-        if self.responses == 0 || self.updates == 0 {
+        if self.updates.responses == 0 || self.updates.updates == 0 {
             bail!("--responses and --updates must be at least 1");
         }
-        Ok(Updates {
-            responses: self.responses,
-            tokens: self.tokens,
-            prompt: self.prompt,
-            shared: self.shared,
-            rank: self.rank,
-            blocks: self.blocks,
-            products: match self.bf16 {
-                true => Products::Bf16,
-                false => Products::F32,
-            },
-            weights: self.weights,
-            updates: self.updates,
+        let report = pool.install(|| self.updates.measure(&self.what.checkpoint()?))?;
+        print_as(self.json, &report, |report| {
+            format!(
+                "{:.1}M parameters, {:.2}M trained; {} responses of {} + {} tokens, {} shared tokens, {} threads\n\
+                 update {:.4} s: forward and backward {:.4}, optimiser {:.4}, the rest {:.4}; packing {:.4} s\n",
+                report.parameters as f64 / 1e6,
+                report.trained as f64 / 1e6,
+                report.responses,
+                report.prompt,
+                report.tokens,
+                report.shared,
+                report.threads,
+                report.update_s,
+                report.pass_s,
+                report.step_s,
+                report.update_s - report.pass_s - report.step_s,
+                report.pack_s,
+            )
         })
     }
 }
@@ -197,7 +167,10 @@ impl Updates {
             every: self.responses,
             lr: 1e-4,
             blocks: self.blocks,
-            products: self.products,
+            products: match self.bf16 {
+                true => Products::Bf16,
+                false => Products::F32,
+            },
             lora: LoraSettings {
                 rank: self.rank,
                 ..LoraSettings::default()
@@ -373,21 +346,20 @@ impl SwitchArgs {
             pack_s,
             resident_bytes: packed.bytes(),
         };
-        if self.json {
-            return print(&format!("{:#}\n", serde_json::to_value(&report)?));
-        }
-        print(&format!(
-            "{:.1}M parameters, adapters {:.3}M ({:.2}%)\n\
-             switch: decoding {:.3} us (worst {:.1}), training {:.3} us; packing anew {:.3} s\n\
-             each adapter not in use keeps {:.1} MB of packed weights\n",
-            report.parameters as f64 / 1e6,
-            report.adapter_parameters as f64 / 1e6,
-            100.0 * report.adapter_parameters as f64 / report.parameters as f64,
-            report.decode_us,
-            report.decode_worst_us,
-            report.train_us,
-            report.pack_s,
-            report.resident_bytes as f64 / 1e6,
-        ))
+        print_as(self.json, &report, |report| {
+            format!(
+                "{:.1}M parameters, adapters {:.3}M ({:.2}%)\n\
+                 switch: decoding {:.3} us (worst {:.1}), training {:.3} us; packing anew {:.3} s\n\
+                 each adapter not in use keeps {:.1} MB of packed weights\n",
+                report.parameters as f64 / 1e6,
+                report.adapter_parameters as f64 / 1e6,
+                100.0 * report.adapter_parameters as f64 / report.parameters as f64,
+                report.decode_us,
+                report.decode_worst_us,
+                report.train_us,
+                report.pack_s,
+                report.resident_bytes as f64 / 1e6,
+            )
+        })
     }
 }

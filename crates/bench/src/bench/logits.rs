@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cpu_engine::{CpuEngine, EngineOptions};
+use cpu_engine::{CpuEngine, EngineOptions, default_threads};
 use lm::{LanguageModel, StoredCheckpoint, TensorSource, WeightType};
 
 use super::{LONGEST_CALL, token_ids};
@@ -36,14 +36,12 @@ impl LogitsArgs {
         if self.context == 0 || self.threads == Some(0) {
             bail!("--context and --threads must be at least 1");
         }
-        let mut options = EngineOptions {
+        let options = EngineOptions {
             weights: self.weights,
+            threads: self.threads.unwrap_or_else(default_threads),
             max_len: self.context.saturating_add(LONGEST_CALL),
             ..EngineOptions::default()
         };
-        if let Some(threads) = self.threads {
-            options.threads = threads;
-        }
         let model = StoredCheckpoint::open(&local_folder(&self.model)?)?;
         let most = model.config().max_position_embeddings;
         if options.max_len > most {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use cpu_engine::EngineOptions;
+use cpu_engine::{EngineOptions, default_threads};
 use lm::{Device, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::Shape;
 use super::subject::{Source, Subject, WalkName};
 use super::timed::{Decoder, Timed};
 use crate::args::{DeviceArgs, TorchArgs, parse_verify};
-use crate::print;
+use crate::print_as;
 use hub::local_folder;
 use models::{TORCH_PREFIX, TargetFolder, TorchSettings, torch_model};
 use streams::MiniTask;
@@ -96,7 +96,7 @@ pub struct RoundArgs {
 }
 
 /// Means over the timed rounds, milliseconds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Report {
     drafter: String,
     target: String,
@@ -141,12 +141,7 @@ impl RoundArgs {
         if self.k == 0 || self.rounds == 0 || self.threads == Some(0) {
             bail!("--k, --rounds and --threads must be at least 1");
         }
-        let report = self.measure()?;
-        if self.json {
-            print(&format!("{:#}\n", serde_json::to_value(&report)?))
-        } else {
-            print(&report.text())
-        }
+        print_as(self.json, &self.measure()?, Report::text)
     }
 
     fn measure(&self) -> Result<Report> {
@@ -273,13 +268,11 @@ impl RoundArgs {
     ) -> Result<Timed> {
         let mut config = shape.config()?;
         config.vocab_size = config.vocab_size.max(tokens);
-        let mut options = EngineOptions {
+        let options = EngineOptions {
             weights,
+            threads: self.threads.unwrap_or_else(default_threads),
             ..EngineOptions::default()
         };
-        if let Some(threads) = self.threads {
-            options.threads = threads;
-        }
         let vocab = config.vocab_size;
         let mut subject = Subject::new(Source::Shape(Box::new(config)), options, device)?;
         subject.tune(WalkName::Kept, weights);
@@ -324,19 +317,7 @@ impl RoundArgs {
             k: self.k,
             temperature: self.temperature,
             verify: mode.name(),
-            rounds: 0,
-            proposed_per_round: 0.0,
-            accepted_per_round: 0.0,
-            round_ms: 0.0,
-            drafter_ms: 0.0,
-            target_ms: 0.0,
-            bridge_ms: 0.0,
-            sampling_ms: 0.0,
-            translate_ms: 0.0,
-            verify_ms: 0.0,
-            commit_ms: 0.0,
-            outside_share: 0.0,
-            fetched_bytes_per_round: 0.0,
+            ..Report::default()
         }
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use vocab_align::{DraftId, TargetId};
 
 use crate::args::DeviceArgs;
-use crate::print;
+use crate::print_as;
 
 /// Arguments of `steps`.
 #[derive(Debug, Args)]
@@ -83,11 +83,7 @@ impl StepsArgs {
         if self.context == 0 || self.threads == Some(0) || self.columns == Some(0) {
             bail!("--context, --threads and --columns must be at least 1");
         }
-        let report = self.measure()?;
-        match self.json {
-            true => print(&format!("{:#}\n", serde_json::to_value(&report)?)),
-            false => print(&report.text()),
-        }
+        print_as(self.json, &self.measure()?, Report::text)
     }
 
     fn measure(&self) -> Result<Report> {

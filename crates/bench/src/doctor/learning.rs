@@ -1,7 +1,6 @@
 //! Costs of learning on this machine, and the gain that it needs to pay.
 
 use anyhow::Result;
-use lm::host::Products;
 use lm::{Checkpoint, WeightType};
 use serde::Serialize;
 
@@ -91,7 +90,7 @@ pub fn measure(
         shared: columns.max(1),
         rank: 0,
         blocks,
-        products: Products::F32,
+        bf16: false,
         weights,
         updates: 3,
     };

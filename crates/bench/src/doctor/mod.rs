@@ -23,7 +23,7 @@ use streams::{MiniTask, Prompt, Split, load_prompts};
 use vocab_align::DraftId;
 
 use crate::args::{DeviceArgs, TorchArgs};
-use crate::{flag, print};
+use crate::{flag, print_as};
 use learning::Learning;
 use measure::{DecodingRun, Measured, ModelPair, Settings};
 use model::{best, break_even};
@@ -188,10 +188,7 @@ impl DoctorArgs {
         let mut found = self.diagnosis(&measured, &steps);
         found.learning = self.learning(&measured, &drafter, &target)?;
         found.advice = advice::sentences(&found);
-        match self.json {
-            true => print(&format!("{:#}\n", serde_json::to_value(&found)?)),
-            false => print(&found.text()),
-        }
+        print_as(self.json, &found, Diagnosis::text)
     }
 
     fn questions(&self) -> Result<Vec<Prompt>> {

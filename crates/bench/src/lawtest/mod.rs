@@ -35,7 +35,7 @@ Sampled: the first tokens of many answers are counted in buckets whose probabili
 target's own law are computed exactly, and compared by a G-test, Holm-corrected over the modes.
 Greedy: answers are compared with plain decoding, token for token. A worker of PyTorch gives rows
 whose last bits depend on their number: first differences at ties (--tie) are counted, and pass.
-The command fails where a mode other than `paper` differs from the target.")]
+The command fails where a mode differs from the target, except for `paper` when sampled.")]
 pub struct LawtestArgs {
     /// Model folder of the target, or hf:owner/name[@revision]; torch: in front of it for a worker
     /// of PyTorch.

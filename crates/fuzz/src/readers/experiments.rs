@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Context;
 use experiment::{LoadOptions, Plan};
 use jobs::RunRoot;
 use results::{BuildInfo, CellInfo, HeadRow, Manifest, read_table, write_table};
 use serde_json::json;
 
 use super::{put, written};
+use crate::Reader;
 use crate::mutate::Shape;
-use crate::{Outcome, Reader};
 
 /// An experiment file.
 pub const EXPERIMENT: Reader = Reader {
@@ -19,11 +19,8 @@ pub const EXPERIMENT: Reader = Reader {
     shape: Shape::Toml,
     seeds: || Ok(EXPERIMENTS.map(|text| text.as_bytes().to_vec()).to_vec()),
     read: |folder, bytes| {
-        let path = put(folder, "experiment.toml", bytes);
-        match path {
-            Ok(path) => Plan::load(&path, &LoadOptions::default()).into(),
-            Err(_) => Outcome::Refused,
-        }
+        let path = put(folder, "experiment.toml", bytes)?;
+        Ok(Plan::load(&path, &LoadOptions::default()).map(drop)?)
     },
 };
 
@@ -34,14 +31,11 @@ pub const RECIPE: Reader = Reader {
     shape: Shape::Toml,
     seeds: || Ok(vec![RECIPE_TEXT.as_bytes().to_vec()]),
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            let recipe = pretrain::Recipe::load(&put(folder, "recipe.toml", bytes)?)?;
-            recipe.lm_config(1, 2)?;
-            recipe.steps();
-            recipe.learning_rate(1);
-            Ok(())
-        };
-        read().into()
+        let recipe = pretrain::Recipe::load(&put(folder, "recipe.toml", bytes)?)?;
+        recipe.lm_config(1, 2)?;
+        recipe.steps();
+        recipe.learning_rate(1);
+        Ok(())
     },
 };
 
@@ -52,11 +46,8 @@ pub const PAPER: Reader = Reader {
     shape: Shape::Toml,
     seeds: || Ok(vec![PAPER_TEXT.as_bytes().to_vec()]),
     read: |folder, bytes| {
-        let path = put(folder, "paper.toml", bytes);
-        match path {
-            Ok(path) => report::load_paper(&path).into(),
-            Err(_) => Outcome::Refused,
-        }
+        let path = put(folder, "paper.toml", bytes)?;
+        Ok(report::load_paper(&path).map(drop)?)
     },
 };
 
@@ -87,12 +78,9 @@ pub const MANIFEST: Reader = Reader {
         Ok(vec![written("manifest.json", |to| manifest.write(to))?])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "manifest.json", bytes)?;
-            Manifest::read(folder)?.latency("L").ratio();
-            Ok(())
-        };
-        read().into()
+        put(folder, "manifest.json", bytes)?;
+        Manifest::read(folder)?.latency("L").ratio();
+        Ok(())
     },
 };
 
@@ -114,15 +102,11 @@ pub const RECORD: Reader = Reader {
         Ok(vec![serde_json::to_vec(&record)?])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "experiment.json", bytes)?;
-            let record = RunRoot::new(folder).read_record()?;
-            record.context("there is no record")?;
-            Ok(())
-        };
-        let outcome = read().into();
+        put(folder, "experiment.json", bytes)?;
+        let record = RunRoot::new(folder).read_record();
         let _ = report::build(folder);
-        outcome
+        record?.context("there is no record")?;
+        Ok(())
     },
 };
 
@@ -152,12 +136,9 @@ pub const ROWS: Reader = Reader {
         Ok(vec![save(&rows)?, save(&[])?])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "heads.parquet", bytes)?;
-            read_table::<HeadRow>(folder)?;
-            Ok(())
-        };
-        read().into()
+        put(folder, "heads.parquet", bytes)?;
+        read_table::<HeadRow>(folder)?;
+        Ok(())
     },
 };
 

@@ -10,8 +10,8 @@ use lm::{
 use serde_json::json;
 
 use super::{put, written};
+use crate::Reader;
 use crate::mutate::Shape;
-use crate::{Outcome, Reader};
 
 /// `config.json`.
 pub const CONFIG: Reader = Reader {
@@ -21,12 +21,10 @@ pub const CONFIG: Reader = Reader {
     seeds: || Ok(CONFIGS.map(|text| text.as_bytes().to_vec()).to_vec()),
     read: |folder, bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let Ok(config) = LmConfig::from_json(&text, &folder.join("config.json")) else {
-            return Outcome::Refused;
-        };
+        let config = LmConfig::from_json(&text, &folder.join("config.json"))?;
         config.to_json();
         config.num_params();
-        Outcome::Accepted
+        Ok(())
     },
 };
 
@@ -41,14 +39,11 @@ pub const CHECKPOINT: Reader = Reader {
         Ok(vec![saved(StoredType::F32)?, saved(StoredType::Bf16)?])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "config.json", TINY.as_bytes())?;
-            put(folder, "model.safetensors", bytes)?;
-            let checkpoint = Checkpoint::load(folder)?;
-            ReferenceEngine::new(&checkpoint, 8)?.forward_f64(&[1, 2])?;
-            Ok(())
-        };
-        read().into()
+        put(folder, "config.json", TINY.as_bytes())?;
+        put(folder, "model.safetensors", bytes)?;
+        let checkpoint = Checkpoint::load(folder)?;
+        ReferenceEngine::new(&checkpoint, 8)?.forward_f64(&[1, 2])?;
+        Ok(())
     },
 };
 
@@ -66,17 +61,14 @@ pub const INDEX: Reader = Reader {
         Ok(vec![index.to_string().into_bytes()])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            tiny()?.save(folder, StoredType::F32)?;
-            std::fs::rename(
-                folder.join("model.safetensors"),
-                folder.join("shard.safetensors"),
-            )?;
-            put(folder, "model.safetensors.index.json", bytes)?;
-            Checkpoint::load(folder)?;
-            Ok(())
-        };
-        read().into()
+        tiny()?.save(folder, StoredType::F32)?;
+        std::fs::rename(
+            folder.join("model.safetensors"),
+            folder.join("shard.safetensors"),
+        )?;
+        put(folder, "model.safetensors.index.json", bytes)?;
+        Checkpoint::load(folder)?;
+        Ok(())
     },
 };
 
@@ -87,12 +79,9 @@ pub const ADAPTER: Reader = Reader {
     shape: Shape::Safetensors,
     seeds: || Ok(vec![written("adapter_model.safetensors", save_adapter)?]),
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            save_adapter(folder)?;
-            put(folder, "adapter_model.safetensors", bytes)?;
-            merged(folder)
-        };
-        read().into()
+        save_adapter(folder)?;
+        put(folder, "adapter_model.safetensors", bytes)?;
+        merged(folder)
     },
 };
 
@@ -103,12 +92,9 @@ pub const ADAPTER_CONFIG: Reader = Reader {
     shape: Shape::Json,
     seeds: || Ok(vec![written("adapter_config.json", save_adapter)?]),
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            save_adapter(folder)?;
-            put(folder, "adapter_config.json", bytes)?;
-            merged(folder)
-        };
-        read().into()
+        save_adapter(folder)?;
+        put(folder, "adapter_config.json", bytes)?;
+        merged(folder)
     },
 };
 

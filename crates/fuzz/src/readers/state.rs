@@ -27,15 +27,12 @@ pub const CACHE: Reader = Reader {
             .collect()
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            let mut cache = NgramCache::load(put(folder, "cache", bytes)?)?;
-            for ngram in 0..50 {
-                cache.insert(&[DraftId(ngram), DraftId(1)], TargetId(ngram));
-            }
-            cache.memory_bytes();
-            Ok(())
-        };
-        read().into()
+        let mut cache = NgramCache::load(put(folder, "cache", bytes)?)?;
+        for ngram in 0..50 {
+            cache.insert(&[DraftId(ngram), DraftId(1)], TargetId(ngram));
+        }
+        cache.memory_bytes();
+        Ok(())
     },
 };
 
@@ -49,16 +46,13 @@ pub const TEXTS: Reader = Reader {
         Ok(texts.into_iter().collect())
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            let path = put(folder, "texts", bytes)?;
-            let mut corpus = SuffixCorpus::<TargetId>::load(path, 1 << 20, 7)?;
-            corpus.absorb(&[1, 2, 3, 1, 2].map(TargetId));
-            let mut lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
-            lookup.start(&[1, 2].map(TargetId));
-            lookup.find(8);
-            Ok(())
-        };
-        read().into()
+        let path = put(folder, "texts", bytes)?;
+        let mut corpus = SuffixCorpus::<TargetId>::load(path, 1 << 20, 7)?;
+        corpus.absorb(&[1, 2, 3, 1, 2].map(TargetId));
+        let mut lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
+        lookup.start(&[1, 2].map(TargetId));
+        lookup.find(8);
+        Ok(())
     },
 };
 
@@ -77,13 +71,10 @@ pub const HEAD: Reader = Reader {
         Ok(vec![written("head", |to| trainer.save(&to.join("head")))?])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            let path = put(folder, "head", bytes)?;
-            let _ = Head::load(&path);
-            HeadTrainer::load(&path, head_config(), 1)?.step_on_buffer()?;
-            Ok(())
-        };
-        read().into()
+        let path = put(folder, "head", bytes)?;
+        let _ = Head::load(&path);
+        HeadTrainer::load(&path, head_config(), 1)?.step_on_buffer()?;
+        Ok(())
     },
 };
 
@@ -96,7 +87,7 @@ pub const CHAINS: Reader = Reader {
         let chains = [Chain::new(Score::Head), Chain::new(Score::Confidence)];
         Ok(vec![serde_json::to_vec(&chains)?])
     },
-    read: |_, bytes| serde_json::from_slice::<Vec<Chain>>(bytes).into(),
+    read: |_, bytes| Ok(serde_json::from_slice::<Vec<Chain>>(bytes).map(drop)?),
 };
 
 /// A recorded target.
@@ -105,16 +96,7 @@ pub const TRACE: Reader = Reader {
     what: "a trace (parquet): its prompts, and every row",
     shape: Shape::Bytes,
     seeds: || vec![trace(3), trace(6)].into_iter().collect(),
-    read: |folder, bytes| {
-        let read = || -> Result<()> {
-            let mut file = TraceFile::open(&put(folder, "trace.parquet", bytes)?)?;
-            for row in 0..file.entries().len() {
-                file.record(row)?;
-            }
-            Ok(())
-        };
-        read().into()
-    },
+    read: |folder, bytes| every_record(&put(folder, "trace.parquet", bytes)?),
 };
 
 /// The partial file of an interrupted recording.
@@ -132,29 +114,30 @@ pub const PARTIAL_TRACE: Reader = Reader {
         vec![part(3), part(6)].into_iter().collect()
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            let path = folder.join("trace.parquet");
-            let _ = std::fs::remove_file(&path);
-            // A recording is continued only with its own settings: those of one of the two seeds.
-            let open = |top| -> Result<_> {
-                put(folder, "trace.parquet.part", bytes)?;
-                Ok((top, TraceWriter::open(&path, &info(top))?))
-            };
-            let (top, mut writer) = open(3).or_else(|_| open(6))?;
-            records(top)
-                .filter(|record| !writer.has_id(&record.id))
-                .collect::<Vec<_>>()
-                .iter()
-                .try_for_each(|record| writer.push(record))?;
-            let mut file = TraceFile::open(&writer.finish()?)?;
-            for row in 0..file.entries().len() {
-                file.record(row)?;
-            }
-            Ok(())
+        let path = folder.join("trace.parquet");
+        let _ = std::fs::remove_file(&path);
+        // A recording is continued only with its own settings: those of one of the two seeds.
+        let open = |top| -> Result<_> {
+            put(folder, "trace.parquet.part", bytes)?;
+            Ok((top, TraceWriter::open(&path, &info(top))?))
         };
-        read().into()
+        let (top, mut writer) = open(3).or_else(|_| open(6))?;
+        records(top)
+            .filter(|record| !writer.has_id(&record.id))
+            .collect::<Vec<_>>()
+            .iter()
+            .try_for_each(|record| writer.push(record))?;
+        every_record(&writer.finish()?)
     },
 };
+
+fn every_record(path: &Path) -> Result<()> {
+    let mut file = TraceFile::open(path)?;
+    for row in 0..file.entries().len() {
+        file.record(row)?;
+    }
+    Ok(())
+}
 
 /// A file with K = `top` of six tokens.
 fn trace(top: usize) -> Result<Vec<u8>> {
@@ -228,12 +211,9 @@ pub const PRETRAINING: Reader = Reader {
         Ok(vec![written("state.safetensors", save)?])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "state.safetensors", bytes)?;
-            pretrain::load_state(folder, &small()?)?;
-            Ok(())
-        };
-        read().into()
+        put(folder, "state.safetensors", bytes)?;
+        pretrain::load_state(folder, &small()?)?;
+        Ok(())
     },
 };
 

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use vocab_align::{DraftId, Vocabulary};
 
 use super::put;
+use crate::Reader;
 use crate::mutate::Shape;
-use crate::{Outcome, Reader};
 
 /// `tokenizer.json`.
 pub const TOKENIZER: Reader = Reader {
@@ -18,9 +18,7 @@ pub const TOKENIZER: Reader = Reader {
     shape: Shape::Json,
     seeds: tokenizers,
     read: |_, bytes| {
-        let Ok(vocabulary) = Vocabulary::<DraftId>::from_json(bytes, "tokenizer.json") else {
-            return Outcome::Refused;
-        };
+        let vocabulary = Vocabulary::<DraftId>::from_json(bytes, "tokenizer.json")?;
         for text in ["", "Hello  wörld\n<s>ab 123</s>", "\u{1f600}▁é\u{0}"] {
             for ids in [
                 vocabulary.encode(text),
@@ -31,7 +29,7 @@ pub const TOKENIZER: Reader = Reader {
                 vocabulary.byte_lengths(&ids);
             }
         }
-        Outcome::Accepted
+        Ok(())
     },
 };
 
@@ -42,11 +40,8 @@ pub const TEMPLATE: Reader = Reader {
     shape: Shape::Template,
     seeds: || Ok(TEMPLATES.map(|text| text.as_bytes().to_vec()).to_vec()),
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "chat_template.jinja", bytes)?;
-            render(folder)
-        };
-        read().into()
+        put(folder, "chat_template.jinja", bytes)?;
+        render(folder)
     },
 };
 
@@ -70,11 +65,8 @@ pub const TOKENIZER_CONFIG: Reader = Reader {
         Ok(all.map(|config| config.to_string().into_bytes()).collect())
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "tokenizer_config.json", bytes)?;
-            render(folder)
-        };
-        read().into()
+        put(folder, "tokenizer_config.json", bytes)?;
+        render(folder)
     },
 };
 
@@ -93,16 +85,13 @@ pub const GENERATION: Reader = Reader {
         Ok(files.map(|file| file.to_string().into_bytes()).to_vec())
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "generation_config.json", bytes)?;
-            let found = models::Generation::read(folder)?;
-            let _ = (
-                found.note(&["repetition_penalty"]),
-                serde_json::to_string(&found)?,
-            );
-            Ok(())
-        };
-        read().into()
+        put(folder, "generation_config.json", bytes)?;
+        let found = models::Generation::read(folder)?;
+        let _ = (
+            found.note(&["repetition_penalty"]),
+            serde_json::to_string(&found)?,
+        );
+        Ok(())
     },
 };
 
@@ -120,24 +109,21 @@ pub const SPECIAL_TOKENS: Reader = Reader {
         Ok(vec![map.to_string().into_bytes()])
     },
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(
-                folder,
-                "tokenizer.json",
-                byte_fallback().to_string().as_bytes(),
-            )?;
-            put(folder, "special_tokens_map.json", bytes)?;
-            put(
-                folder,
-                "tokenizer_config.json",
-                b"{\"tokenizer_class\": \"LlamaTokenizer\"}",
-            )?;
-            let path = folder.join("tokenizer.json");
-            let vocabulary = Vocabulary::<DraftId>::from_file_for(&path, 265)?;
-            vocabulary.encode_with_specials("Hello <a> </s> b<b>").ok();
-            Ok(())
-        };
-        read().into()
+        put(
+            folder,
+            "tokenizer.json",
+            byte_fallback().to_string().as_bytes(),
+        )?;
+        put(folder, "special_tokens_map.json", bytes)?;
+        put(
+            folder,
+            "tokenizer_config.json",
+            b"{\"tokenizer_class\": \"LlamaTokenizer\"}",
+        )?;
+        let path = folder.join("tokenizer.json");
+        let vocabulary = Vocabulary::<DraftId>::from_file_for(&path, 265)?;
+        vocabulary.encode_with_specials("Hello <a> </s> b<b>").ok();
+        Ok(())
     },
 };
 
@@ -148,19 +134,16 @@ pub const PIECES: Reader = Reader {
     shape: Shape::Bytes,
     seeds: || Ok([1, 2].map(pieces).to_vec()),
     read: |folder, bytes| {
-        let read = || -> Result<()> {
-            put(folder, "tokenizer.model", bytes)?;
-            let path = folder.join("tokenizer.json");
-            let vocabulary = Vocabulary::<DraftId>::from_file(&path)?;
-            for text in ["", "Hello  w\u{f6}rld\n</s>ab", "\u{1f600}\u{2581}"] {
-                if let Ok(ids) = vocabulary.encode_whole(text) {
-                    vocabulary.decode_lossy(&ids);
-                }
-                vocabulary.encode(text).ok();
+        put(folder, "tokenizer.model", bytes)?;
+        let path = folder.join("tokenizer.json");
+        let vocabulary = Vocabulary::<DraftId>::from_file(&path)?;
+        for text in ["", "Hello  w\u{f6}rld\n</s>ab", "\u{1f600}\u{2581}"] {
+            if let Ok(ids) = vocabulary.encode_whole(text) {
+                vocabulary.decode_lossy(&ids);
             }
-            Ok(())
-        };
-        read().into()
+            vocabulary.encode(text).ok();
+        }
+        Ok(())
     },
 };
 
@@ -209,7 +192,7 @@ pub const PROMPT_ARRAY: Reader = Reader {
             format!("{all:#}\n").into_bytes(),
         ])
     },
-    read: |folder, bytes| streams::parse_prompts(bytes, &folder.join("train.json"), "task").into(),
+    read: |folder, bytes| prompts(bytes, &folder.join("train.json")),
 };
 
 /// Prompts, a JSON document a line.
@@ -229,8 +212,12 @@ pub const PROMPTS: Reader = Reader {
             format!("{lines}\n").into_bytes(),
         ])
     },
-    read: |folder, bytes| streams::parse_prompts(bytes, &folder.join("train.jsonl"), "task").into(),
+    read: |folder, bytes| prompts(bytes, &folder.join("train.jsonl")),
 };
+
+fn prompts(bytes: &[u8], path: &Path) -> Result<()> {
+    Ok(streams::parse_prompts(bytes, path, "task").map(drop)?)
+}
 
 const TEMPLATES: [&str; 4] = [
     "{% for message in messages %}{{ '<|' + message['role'] + '|>\\n' + message['content'] }}{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}",

@@ -58,24 +58,6 @@ impl PublishedSplit {
         Self { test, train }
     }
 
-    /// This split in the format of `alpaca.ids`; `None` if an id has another form.
-    pub fn to_alpaca_bytes(&self) -> Option<Vec<u8>> {
-        self.to_bytes(Form::Alpaca)
-    }
-
-    /// This split in the format of `xsum.ids`; `None` if an id has another form.
-    pub fn to_xsum_bytes(&self) -> Option<Vec<u8>> {
-        self.to_bytes(Form::Xsum)
-    }
-
-    fn to_bytes(&self, form: Form) -> Option<Vec<u8>> {
-        let mut bytes = u32::try_from(self.test.len()).ok()?.to_be_bytes().to_vec();
-        for record in self.test.iter().chain(&self.train) {
-            bytes.extend(form.write(record)?);
-        }
-        Some(bytes)
-    }
-
     /// All records, the held-out ones first.
     pub(super) fn all(&self) -> impl Iterator<Item = &Published> {
         self.test.iter().chain(&self.train)
@@ -143,23 +125,5 @@ impl Form {
             format!("xsum-{number}")
         };
         Published { id, fingerprint }
-    }
-
-    fn write(self, record: &Published) -> Option<Vec<u8>> {
-        let bytes = match (self, record.fingerprint) {
-            (Self::Alpaca, _) => hex::decode(record.id.strip_prefix("alpaca-")?).ok()?,
-            (Self::Xsum, Some(print)) => {
-                let mut bytes = hex::decode(record.id.strip_prefix("xsum-h")?).ok()?;
-                bytes.extend(print);
-                bytes
-            }
-            (Self::Xsum, None) => {
-                let number: u64 = record.id.strip_prefix("xsum-")?.parse().ok()?;
-                let mut bytes = number.to_be_bytes()[8 - PRINT..].to_vec();
-                bytes.resize(2 * PRINT, 0);
-                bytes
-            }
-        };
-        (bytes.len() == self.width()).then_some(bytes)
     }
 }

@@ -20,8 +20,6 @@ pub mod exit {
     pub const COMPLETE: u8 = 0;
     /// A job failed.
     pub const FAILED: u8 = 1;
-    /// Nothing was started: bad input, or a folder that is refused.
-    pub const REFUSED: u8 = 2;
     /// No job failed, but one could not start, because what it needs is not complete.
     pub const BLOCKED: u8 = 3;
 }

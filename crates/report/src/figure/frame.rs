@@ -59,17 +59,18 @@ impl Frame {
         self.draw_axes(scene, panel, with_y_labels);
         if let Some(title) = &panel.title {
             let title = fit(title, BODY, true, self.width);
-            scene.bold(
-                (self.left, self.top - 9.0),
-                &title,
-                BODY,
-                INK,
-                Anchor::Start,
-            );
+            let at = (self.left, self.top - 9.0);
+            scene.text(at, &title, (BODY, true), INK, Anchor::Start);
         }
         if panel.lines.is_empty() {
             let middle = (self.left + self.width / 2.0, self.top + self.height / 2.0);
-            scene.text(middle, "not measured", SMALL, MUTED, Anchor::Middle);
+            scene.text(
+                middle,
+                "not measured",
+                (SMALL, false),
+                MUTED,
+                Anchor::Middle,
+            );
             return;
         }
         if let Some(value) = row.reference {
@@ -114,7 +115,7 @@ impl Frame {
             if panel.title.is_none() && !shade.label.is_empty() {
                 let label = fit(&shade.label, BODY, true, to - from - 6.0);
                 let at = ((from + to) / 2.0, self.top - 9.0);
-                scene.bold(at, &label, BODY, INK, Anchor::Middle);
+                scene.text(at, &label, (BODY, true), INK, Anchor::Middle);
             }
         }
         for shade in panel.shades.iter().skip(1) {
@@ -137,15 +138,14 @@ impl Frame {
             scene.push(stroke(vec![(self.left, y), (right, y)], GRID, 1.0));
             if with_y_labels {
                 let at = (self.left - 7.0, y + SMALL * 0.36);
-                scene.text(at, &self.y.label(tick), SMALL, MUTED, Anchor::End);
+                let label = self.y.label(tick);
+                scene.text(at, &label, (SMALL, false), MUTED, Anchor::End);
             }
         }
-        let numbers = || self.x.ticks.iter().map(|&tick| (tick, self.x.label(tick)));
-        let ticks: Vec<(f64, String)> = if panel.words.is_empty() {
-            numbers().collect()
-        } else {
-            panel.words.clone()
-        };
+        let mut ticks = panel.words.clone();
+        if ticks.is_empty() {
+            ticks.extend(self.x.ticks.iter().map(|&tick| (tick, self.x.label(tick))));
+        }
         for (tick, label) in ticks {
             let x = self.px(tick);
             scene.push(stroke(vec![(x, bottom), (x, bottom + 4.0)], AXIS, 1.0));
@@ -159,7 +159,7 @@ impl Frame {
             } else {
                 (x, Anchor::Middle)
             };
-            scene.text((x, at), &label, SMALL, MUTED, anchor);
+            scene.text((x, at), &label, (SMALL, false), MUTED, anchor);
         }
         scene.push(stroke(
             vec![(self.left, bottom), (right, bottom)],

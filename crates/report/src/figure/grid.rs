@@ -3,7 +3,7 @@
 use super::axis::Axis;
 use super::frame::draw_row;
 use super::panel::{COLUMN_GAP, PanelRow, Y_AXIS};
-use super::scene::{Anchor, Item, Scene, label_width, wrap, wrap_bold};
+use super::scene::{Anchor, Item, Scene, label_width, wrap};
 use super::style::{ArmStyle, BODY, INK, MUTED, SMALL, TITLE};
 
 /// An entry of the legend.
@@ -58,9 +58,9 @@ impl Figure {
         let width = 2.0 * MARGIN + Y_AXIS + body;
         let mut scene = Scene::new(width, 0.0);
         let mut y = MARGIN;
-        for line in wrap_bold(&self.title, TITLE, width - 2.0 * MARGIN) {
+        for line in wrap(&self.title, (TITLE, true), width - 2.0 * MARGIN) {
             y += TITLE;
-            scene.bold_label((MARGIN, y), &line, TITLE, INK);
+            scene.label((MARGIN, y), &line, (TITLE, true), INK);
             y += TITLE * (LINE - 1.0);
         }
         if !self.legend.is_empty() {
@@ -85,12 +85,18 @@ impl Figure {
         }
         y += 16.0;
         let middle = MARGIN + Y_AXIS + body / 2.0;
-        scene.text((middle, y), &self.x_label, BODY, INK, Anchor::Middle);
+        scene.text(
+            (middle, y),
+            &self.x_label,
+            (BODY, false),
+            INK,
+            Anchor::Middle,
+        );
         y += 14.0;
         for paragraph in &self.caption {
-            for line in wrap(paragraph, SMALL, width - 2.0 * MARGIN) {
+            for line in wrap(paragraph, (SMALL, false), width - 2.0 * MARGIN) {
                 y += SMALL * LINE;
-                scene.label((MARGIN, y), &line, SMALL, MUTED);
+                scene.label((MARGIN, y), &line, (SMALL, false), MUTED);
             }
             y += 3.0;
         }
@@ -126,7 +132,7 @@ impl Figure {
         const SPACE: f64 = 26.0;
         let (mut x, mut y) = (MARGIN, top);
         for entry in &self.legend {
-            let wide = SWATCH + 7.0 + label_width(&entry.label, BODY);
+            let wide = SWATCH + 7.0 + label_width(&entry.label, (BODY, false));
             if x > MARGIN && x + wide > MARGIN + width {
                 (x, y) = (MARGIN, y + BODY * 1.7);
             }
@@ -137,7 +143,7 @@ impl Figure {
                 width: entry.style.width + 0.4,
                 dash: entry.style.dash,
             });
-            scene.label((x + SWATCH + 7.0, y), &entry.label, BODY, INK);
+            scene.label((x + SWATCH + 7.0, y), &entry.label, (BODY, false), INK);
             x += wide + SPACE;
         }
         y

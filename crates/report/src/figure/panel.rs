@@ -19,6 +19,17 @@ pub struct Line {
     pub bands: Vec<Vec<(f64, f64, f64)>>,
 }
 
+impl Line {
+    /// A line without points.
+    pub fn new(style: ArmStyle) -> Self {
+        Self {
+            style,
+            pieces: Vec::new(),
+            bands: Vec::new(),
+        }
+    }
+}
+
 /// A labelled stretch of the horizontal axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shade {

@@ -29,7 +29,7 @@ pub fn encode(pixels: &[u8], (width, height): (usize, usize)) -> Result<Vec<u8>,
 
 /// The most frequent colours, and for every pixel the nearest of them.
 fn quantize(pixels: &[u8]) -> (Vec<u8>, Vec<u8>) {
-    let colors = || pixels.chunks_exact(3).map(rgb);
+    let colors = || pixels.as_chunks::<3>().0.iter().copied();
     let mut counts: BTreeMap<[u8; 3], usize> = BTreeMap::new();
     for color in colors() {
         *counts.entry(color).or_default() += 1;
@@ -61,13 +61,6 @@ fn quantize(pixels: &[u8]) -> (Vec<u8>, Vec<u8>) {
         .collect();
     let indices = colors().map(|color| places.get(&color).copied().unwrap_or(0));
     (palette.concat(), indices.collect())
-}
-
-fn rgb(chunk: &[u8]) -> [u8; 3] {
-    match chunk {
-        [r, g, b] => [*r, *g, *b],
-        _ => [0; 3],
-    }
 }
 
 #[cfg(test)]

@@ -98,53 +98,37 @@ impl Scene {
         self.items.push(item);
     }
 
-    /// Adds a horizontal text.
-    pub fn text(&mut self, at: (f64, f64), text: &str, size: f64, color: Color, anchor: Anchor) {
+    /// Adds a horizontal text; `bold` is part of its font.
+    pub fn text(
+        &mut self,
+        at: (f64, f64),
+        text: &str,
+        (size, bold): (f64, bool),
+        color: Color,
+        anchor: Anchor,
+    ) {
         self.push(Item::Text(Text {
             x: at.0,
             y: at.1,
             text: text.to_owned(),
             size,
-            bold: false,
+            bold,
             color,
             anchor,
             vertical: false,
         }));
     }
 
-    /// Adds a bold horizontal text.
-    pub fn bold(&mut self, at: (f64, f64), text: &str, size: f64, color: Color, anchor: Anchor) {
-        self.text(at, text, size, color, anchor);
-        if let Some(Item::Text(text)) = self.items.last_mut() {
-            text.bold = true;
-        }
-    }
-
     /// Adds a text that reads upwards, centred on `at`.
     pub fn vertical(&mut self, at: (f64, f64), text: &str, size: f64, color: Color) {
-        self.text(at, text, size, color, Anchor::Middle);
+        self.text(at, text, (size, false), color, Anchor::Middle);
         if let Some(Item::Text(text)) = self.items.last_mut() {
             text.vertical = true;
         }
     }
 
-    /// Adds a text with subscripts (`L_DM` becomes L with a lowered DM), and returns its width.
-    pub fn label(&mut self, at: (f64, f64), text: &str, size: f64, color: Color) -> f64 {
-        self.symbols(at, text, (size, false), color)
-    }
-
-    /// The same in bold.
-    pub fn bold_label(&mut self, at: (f64, f64), text: &str, size: f64, color: Color) -> f64 {
-        self.symbols(at, text, (size, true), color)
-    }
-
-    fn symbols(
-        &mut self,
-        at: (f64, f64),
-        text: &str,
-        (size, bold): (f64, bool),
-        color: Color,
-    ) -> f64 {
+    /// Adds a text with subscripts (`L_DM` becomes L with a lowered DM).
+    pub fn label(&mut self, at: (f64, f64), text: &str, (size, bold): (f64, bool), color: Color) {
         let mut x = at.0;
         for (piece, lowered) in pieces(text) {
             let (size, drop) = if lowered {
@@ -157,29 +141,16 @@ impl Scene {
             let wide = text_width(&piece, size, bold);
             if !visible.is_empty() {
                 let indent = wide - text_width(visible, size, bold);
-                self.push(Item::Text(Text {
-                    x: x + indent,
-                    y: at.1 + drop,
-                    text: visible.trim_end().to_owned(),
-                    size,
-                    bold,
-                    color,
-                    anchor: Anchor::Start,
-                    vertical: false,
-                }));
+                let (at, text) = ((x + indent, at.1 + drop), visible.trim_end());
+                self.text(at, text, (size, bold), color, Anchor::Start);
             }
             x += wide;
         }
-        x - at.0
     }
 }
 
 /// Width of the output of [`Scene::label`].
-pub fn label_width(text: &str, size: f64) -> f64 {
-    symbols_width(text, size, false)
-}
-
-fn symbols_width(text: &str, size: f64, bold: bool) -> f64 {
+pub fn label_width(text: &str, (size, bold): (f64, bool)) -> f64 {
     pieces(text)
         .into_iter()
         .map(|(piece, lowered)| {
@@ -220,16 +191,7 @@ fn pieces(text: &str) -> Vec<(String, bool)> {
 }
 
 /// Breaks a text at spaces into lines of at most `width`.
-pub fn wrap(text: &str, size: f64, width: f64) -> Vec<String> {
-    wrap_by(text, width, |line| label_width(line, size))
-}
-
-/// [`wrap`] for bold text.
-pub fn wrap_bold(text: &str, size: f64, width: f64) -> Vec<String> {
-    wrap_by(text, width, |line| symbols_width(line, size, true))
-}
-
-fn wrap_by(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
+pub fn wrap(text: &str, font: (f64, bool), width: f64) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -238,7 +200,7 @@ fn wrap_by(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String>
         } else {
             format!("{line} {word}")
         };
-        if line.is_empty() || measure(&longer) <= width {
+        if line.is_empty() || label_width(&longer, font) <= width {
             line = longer;
         } else {
             lines.push(std::mem::replace(&mut line, word.to_owned()));
@@ -289,9 +251,10 @@ mod tests {
     #[test]
     fn wrapped_lines_fit() {
         let text = "one two three four five six seven eight nine ten";
-        let lines = wrap(text, 11.0, 90.0);
+        let font = (11.0, false);
+        let lines = wrap(text, font, 90.0);
         assert!(lines.len() > 2);
-        assert!(lines.iter().all(|line| label_width(line, 11.0) <= 90.0));
+        assert!(lines.iter().all(|line| label_width(line, font) <= 90.0));
         assert_eq!(lines.join(" "), text);
     }
 

@@ -1,10 +1,10 @@
 //! Size and growth of the n-gram cache (Figure 9).
 
 use super::{
-    Quantity, Series, Stretch, legend, merged, multiples, one_seed, over_stream, push_piece,
+    Quantity, Series, Stretch, legend, line_of, merged, multiples, one_seed, over_stream,
     seeds_note,
 };
-use crate::curves::Band;
+use crate::curves::bands;
 use crate::figure::{Figure, Line};
 use crate::names::readable;
 use crate::streams::Streams;
@@ -18,11 +18,7 @@ pub fn cache_figure(streams: &Streams) -> Option<Figure> {
         let mut answers = streams.answers(arm);
         answers.any(|answer| answer.row.cache_ngrams > 0)
     };
-    let arms: Vec<&str> = streams
-        .drafting()
-        .map(|arm| arm.name.as_str())
-        .filter(caches)
-        .collect();
+    let arms: Vec<&str> = streams.drafting().filter(caches).collect();
     let (arms, alike) = apart(streams, &arms);
     let (stretches, series) = merged(streams, &arms);
     let quantities = [
@@ -142,20 +138,8 @@ fn line(
         .map(|&seed| values(streams, &series.arm, seed, stretch, quantity))
         .filter(|values| !values.is_empty())
         .collect();
-    let length = seeds.iter().map(Vec::len).min()?;
-    let points: Vec<(usize, Band)> = (0..length)
-        .filter_map(|at| {
-            let values: Vec<_> = seeds.iter().map(|values| values.get(at).copied()).collect();
-            Some((at + 1, Band::of(&values)?))
-        })
-        .collect();
-    let mut line = Line {
-        style: series.style,
-        pieces: Vec::new(),
-        bands: Vec::new(),
-    };
-    push_piece(&mut line, streams, &points, 0);
-    Some(line)
+    let points = bands(&seeds)?;
+    Some(line_of(streams, series.style, [(points.as_slice(), 0)]))
 }
 
 /// The quantity after each prompt of a stretch, from the numbers of entries and of generated tokens

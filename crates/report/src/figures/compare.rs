@@ -21,15 +21,6 @@ pub struct ArmPair<'a> {
     pub below: &'a str,
 }
 
-/// Values at both ends of the stream.
-#[derive(Debug, Clone, Copy)]
-pub struct Ends {
-    /// Value in the first quarter.
-    pub first: f64,
-    /// Value in the last quarter.
-    pub last: f64,
-}
-
 /// The arms that a figure of the stream compares: those of the first claim of the paper with both
 /// arms present, else the paper's method and the direct loss alone, else the first of the page's
 /// `ratios` with both present, else the last learning arm and one that does not learn.
@@ -38,7 +29,7 @@ pub fn pair<'a>(
     paper: Option<&'a PaperData>,
     ratios: &'a [(String, String)],
 ) -> Option<ArmPair<'a>> {
-    let drawn = |arm: &str| streams.drafting().any(|own| own.name == arm);
+    let drawn = |arm: &str| streams.drafting().any(|own| own == arm);
     let claims = paper.into_iter().flat_map(|paper| &paper.claim);
     let orders = claims.filter_map(|claim| claim.order.as_ref());
     let pairs = orders
@@ -67,7 +58,7 @@ pub fn pair<'a>(
 /// drafts are equally long (up to [`ALIKE`]), else tokens per round, which long drafts do not
 /// lower. Arms that look drafts up are left aside.
 pub fn comparable(streams: &Streams) -> Metric {
-    let drafting = streams.drafting().map(|arm| arm.name.as_str());
+    let drafting = streams.drafting();
     let arms: Vec<&str> = drafting.filter(|arm| !streams.looks_up(arm)).collect();
     let lengths = arms
         .iter()
@@ -157,7 +148,7 @@ pub fn said(streams: &Streams, metric: Metric, pair: ArmPair, smallest: f64) -> 
 }
 
 /// Values of an arm in the first and the last quarter of the stream, mean over streams.
-pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<Ends> {
+pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<(f64, f64)> {
     let mut ends: Vec<(f64, f64)> = Vec::new();
     for segment in &streams.segments {
         let (mut first, mut last) = (Vec::new(), Vec::new());
@@ -174,8 +165,5 @@ pub fn from_to(streams: &Streams, metric: Metric, arm: &str) -> Option<Ends> {
     let sums = ends
         .iter()
         .fold((0.0, 0.0), |(a, b), (first, last)| (a + first, b + last));
-    (!ends.is_empty()).then(|| Ends {
-        first: sums.0 / count,
-        last: sums.1 / count,
-    })
+    (!ends.is_empty()).then(|| (sums.0 / count, sums.1 / count))
 }

@@ -1,7 +1,7 @@
 //! Frequencies of n-grams: few are used often, most rarely (Figure 7).
 
 use super::MAX_COLUMNS;
-use crate::figure::{Figure, Legend, Line, Panel, PanelRow, other_style};
+use crate::figure::{Figure, Line, Panel, PanelRow, other_style};
 use crate::names::readable;
 use crate::root::Stage;
 use crate::spec::Experiment;
@@ -28,9 +28,8 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
         title: Some(readable(stream)),
         x: (1.0, longest as f64),
         lines: vec![Line {
-            style,
             pieces: vec![points.clone()],
-            bands: Vec::new(),
+            ..Line::new(style)
         }],
         ..Panel::default()
     };
@@ -46,7 +45,7 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
             "A tenth of the n-grams makes {:.0}% of their uses",
             100.0 * top as f64 / all as f64
         ),
-        legend: Vec::<Legend>::new(),
+        legend: Vec::new(),
         rows: panels.chunks(MAX_COLUMNS).map(row).collect(),
         x_label: "n-grams by rank".to_owned(),
         log_x: true,

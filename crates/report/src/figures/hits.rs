@@ -1,10 +1,7 @@
 //! Hit rate of the n-gram cache, and acceptance rate of its tokens (Figure 8).
 
 use super::compare::from_to;
-use super::{
-    Quantity, Series, Stretch, curve_line, legend, merged, multiples, one_seed, over_stream, rate,
-    seeds_note,
-};
+use super::{Quantity, legend, merged, multiples, one_seed, over_stream, seeds_note};
 use crate::curves::{curves, window};
 use crate::figure::Figure;
 use crate::names::readable;
@@ -20,38 +17,20 @@ pub fn hits_figure(streams: &Streams) -> Option<Figure> {
     let hits = curves(streams, Metric::HitsPerResponse, window);
     let accepted = curves(streams, Metric::NgramAcceptance, window);
     let of = |arm: &str| over(Metric::HitsPerResponse, streams.answers(arm)).unwrap_or(0.0);
-    let most = streams
-        .drafting()
-        .map(|arm| of(&arm.name))
-        .fold(0.0, f64::max);
+    let most = streams.drafting().map(of).fold(0.0, f64::max);
     let (arms, few): (Vec<&str>, Vec<&str>) = streams
         .drafting()
-        .map(|arm| arm.name.as_str())
         .filter(|arm| accepted.iter().any(|curve| curve.arm == *arm))
         .partition(|arm| of(arm) >= FEW * most);
     let (stretches, series) = merged(streams, &arms);
     let quantities = [
-        Quantity::new(
-            "n-gram hits an answer",
-            true,
-            |series: &Series, stretch: &Stretch| curve_line(streams, &hits, series, stretch),
-        ),
-        Quantity::new(
-            "acceptance of n-grams",
-            true,
-            |series: &Series, stretch: &Stretch| curve_line(streams, &accepted, series, stretch),
-        ),
+        Quantity::of_curves("n-gram hits an answer", true, streams, &hits),
+        Quantity::of_curves("acceptance of n-grams", true, streams, &accepted),
     ];
     let rows = multiples(&stretches, &series, &quantities)?;
     let few: Vec<String> = few
         .iter()
-        .map(|arm| {
-            format!(
-                " Not drawn: {}, {} an answer.",
-                readable(arm),
-                rate(of(arm))
-            )
-        })
+        .map(|arm| format!(" Not drawn: {}, {:.2} an answer.", readable(arm), of(arm)))
         .collect();
     let caption = format!(
         "Averages over the last {window} prompts. Hits: accepted target tokens that came from the cache. {}{}",
@@ -67,15 +46,12 @@ pub fn hits_figure(streams: &Streams) -> Option<Figure> {
 fn title(streams: &Streams, arms: &[&str]) -> String {
     let method = arms.iter().find(|arm| **arm == METHOD);
     let ends = method.or(arms.last()).and_then(|arm| {
-        let ends = from_to(streams, Metric::HitsPerResponse, arm)?;
-        Some((*arm, ends))
+        let (first, last) = from_to(streams, Metric::HitsPerResponse, arm)?;
+        Some((readable(arm), first, last))
     });
     match ends {
-        Some((arm, ends)) => format!(
-            "N-gram hits an answer, first and last quarter of the stream: {} {} and {}{}",
-            readable(arm),
-            rate(ends.first),
-            rate(ends.last),
+        Some((arm, first, last)) => format!(
+            "N-gram hits an answer, first and last quarter of the stream: {arm} {first:.2} and {last:.2}{}",
             one_seed(streams)
         ),
         None => "N-gram hits an answer over the stream".to_owned(),

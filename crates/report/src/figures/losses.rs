@@ -19,11 +19,7 @@ const NGRAM: Term =
 /// Both loss terms of every learning arm, each divided by its own start, since losses have
 /// different units; `None` if no arm learnt.
 pub fn losses_figure(streams: &Streams) -> Option<Figure> {
-    let arms: Vec<&str> = streams
-        .drafting()
-        .map(|arm| arm.name.as_str())
-        .filter(|arm| streams.learnt(arm))
-        .collect();
+    let arms = streams.learning();
     let first = streams.segments.first()?.index;
     let updates = arms
         .iter()
@@ -140,9 +136,8 @@ fn line(
         }
     }
     (!pieces.is_empty()).then(|| Line {
-        style: series.style,
         pieces,
-        bands: Vec::new(),
+        ..Line::new(series.style)
     })
 }
 

@@ -18,6 +18,7 @@ pub use stream::{Drift, curves_figure, drift_figure};
 pub use sweep::sweep_figures;
 
 use crate::curves::{Band, Curve};
+use crate::estimates::distinct;
 use crate::figure::{
     ArmStyle, Figure, Legend, Level, Line, Mark, Panel, PanelRow, Shade, other_style, own_style,
     reference_style,
@@ -69,6 +70,18 @@ struct Quantity<'a> {
 }
 
 impl<'a> Quantity<'a> {
+    /// The lines of the series through their curves.
+    fn of_curves(
+        label: impl Into<String>,
+        from_zero: bool,
+        streams: &'a Streams,
+        curves: &'a [Curve],
+    ) -> Self {
+        let line =
+            move |series: &Series, stretch: &Stretch| curve_line(streams, curves, series, stretch);
+        Self::new(label, from_zero, line)
+    }
+
     fn new<L: IntoIterator<Item = Line>>(
         label: impl Into<String>,
         from_zero: bool,
@@ -203,28 +216,15 @@ fn by_arm(streams: &Streams, arms: &[&str]) -> Vec<Series> {
 /// Panels and series of quantities that few arms have: one panel per task with a line for each
 /// variant of it, if that makes fewer panels and not too many lines.
 fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
-    let mut variants: Vec<String> = Vec::new();
-    let mut tasks: Vec<&str> = Vec::new();
-    for segment in &streams.segments {
-        let own = variant(streams, segment);
-        if !variants.contains(&own) {
-            variants.push(own);
-        }
-        if !tasks.contains(&segment.task.as_str()) {
-            tasks.push(&segment.task);
-        }
-    }
+    let segments = || streams.segments.iter();
+    let variants = distinct(segments().map(|segment| variant(streams, segment)));
+    let tasks = distinct(segments().map(|segment| segment.task.as_str()));
     let lines = variants.len() * arms.len();
     if streams.continual || variants.len() < 2 || tasks.len() < 2 || lines > MAX_LINES {
         return (stretches(streams), by_arm(streams, arms));
     }
     let stretch = |task: &&str| {
-        let own = || {
-            streams
-                .segments
-                .iter()
-                .filter(|segment| segment.task == *task)
-        };
+        let own = || segments().filter(|segment| segment.task == *task);
         Stretch {
             title: Some(readable(task)),
             segments: own().map(|segment| segment.index).collect(),
@@ -289,33 +289,36 @@ fn curve_line(
     series: &Series,
     stretch: &Stretch,
 ) -> Option<Line> {
-    let mut line = Line {
-        style: series.style,
-        pieces: Vec::new(),
-        bands: Vec::new(),
-    };
     let own = |curve: &&Curve| curve.arm == series.arm && stretch.segments.contains(&curve.segment);
-    for curve in curves.iter().filter(own) {
+    let pieces = curves.iter().filter(own).map(|curve| {
         // A stretch of one segment counts prompts from its own start.
         let before = match stretch.segments.len() {
             1 => 0,
             _ => streams.before(curve.segment),
         };
-        push_piece(&mut line, streams, &curve.points, before);
-    }
+        (curve.points.as_slice(), before)
+    });
+    let line = line_of(streams, series.style, pieces);
     (!line.pieces.is_empty()).then_some(line)
 }
 
-fn push_piece(line: &mut Line, streams: &Streams, points: &[(usize, Band)], before: usize) {
-    line.pieces.push(piece(points, before));
-    if streams.seeds.len() > 1 {
-        let points = thin(points);
-        let x = |seen: usize| (before + seen) as f64;
-        let bands = points
-            .iter()
-            .map(|(seen, band)| (x(*seen), band.low, band.high));
-        line.bands.push(bands.collect());
+/// A line of pieces, each given by its points and the number of prompts before it; with bands if
+/// there are several seeds.
+fn line_of<'a>(
+    streams: &Streams,
+    style: ArmStyle,
+    pieces: impl IntoIterator<Item = (&'a [(usize, Band)], usize)>,
+) -> Line {
+    let mut line = Line::new(style);
+    for (points, before) in pieces {
+        line.pieces.push(piece(points, before));
+        if streams.seeds.len() > 1 {
+            let bands = thin(points).into_iter();
+            let bands = bands.map(|(seen, band)| ((before + seen) as f64, band.low, band.high));
+            line.bands.push(bands.collect());
+        }
     }
+    line
 }
 
 /// Points of a line that starts after `before` prompts.
@@ -402,14 +405,6 @@ fn thin<T: Copy>(points: &[T]) -> Vec<T> {
     thinned
 }
 
-fn x_label(streams: &Streams) -> String {
-    if streams.continual {
-        "prompts".to_owned()
-    } else {
-        "prompts of the stream".to_owned()
-    }
-}
-
 /// Number of seeds of a figure's lines, in words.
 fn seeds_note(streams: &Streams) -> String {
     match streams.seeds.len() {
@@ -426,19 +421,18 @@ fn over_stream(
     rows: Vec<PanelRow>,
     caption: String,
 ) -> Figure {
+    let x_label = match streams.continual {
+        true => "prompts",
+        false => "prompts of the stream",
+    };
     Figure {
         title,
         legend,
         rows,
-        x_label: x_label(streams),
+        x_label: x_label.to_owned(),
         log_x: false,
         caption: vec![caption],
     }
-}
-
-/// A ratio formatted as in tables.
-fn rate(value: f64) -> String {
-    format!("{value:.2}")
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@
 //! nothing.
 
 use super::{
-    Quantity, Series, Stretch, by_arm, by_segment, curve_line, legend, multiples, one_seed,
-    over_stream, push_piece, reference_legend, seeds_note, style_of, who,
+    Quantity, Series, Stretch, by_arm, by_segment, legend, line_of, multiples, one_seed,
+    over_stream, reference_legend, seeds_note, style_of, who,
 };
-use crate::curves::{Band, curves_by, window};
-use crate::figure::{Figure, Level, Line, Mark, reference_style};
+use crate::curves::{Band, bands, curves_by, window};
+use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
 use crate::root::Stage;
 use crate::streams::{Segment, Streams, over_by};
@@ -76,17 +76,12 @@ enum Plain {
 impl Plain {
     /// `None` if there is nothing to compare times with, or rows lack their costs.
     fn of(streams: &Streams, rates: &[PlainRate]) -> Option<Self> {
+        let mut answers = streams.drafting().flat_map(|arm| streams.answers(arm));
         if !streams.timed {
-            let costs = streams
-                .drafting()
-                .flat_map(|arm| streams.answers(&arm.name))
-                .all(|answer| answer.row.cost.is_some());
+            let costs = answers.all(|answer| answer.row.cost.is_some());
             return costs.then_some(Self::Counted);
         }
-        let both = streams
-            .drafting()
-            .flat_map(|arm| streams.answers(&arm.name))
-            .all(|answer| answer.plain.is_some());
+        let both = answers.all(|answer| answer.plain.is_some());
         let mut segments = streams.segments.iter();
         let stands_in = !streams.cheaper && segments.all(|s| rate_of(rates, s).is_some());
         match (both, stands_in) {
@@ -149,9 +144,7 @@ pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
         _ => "tokens a second, end to end",
     };
     let zero = plain != Plain::Counted;
-    let mut quantity = Quantity::new(label, zero, |series: &Series, stretch: &Stretch| {
-        curve_line(streams, &curves, series, stretch)
-    });
+    let mut quantity = Quantity::of_curves(label, zero, streams, &curves);
     let stands_in = reference_style();
     match plain {
         Plain::Counted => quantity.reference = Some(1.0),
@@ -244,22 +237,14 @@ fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<St
 /// the stream; `None` if rows lack the data.
 pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
     let plain = Plain::of(streams, rates)?;
-    let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
+    let arms: Vec<&str> = streams.drafting().collect();
     let unit = match plain {
         Plain::Counted => "plain steps saved",
         _ => "seconds saved",
     };
     let mut quantity = Quantity::new(unit, false, |series: &Series, stretch: &Stretch| {
-        let points = saved(streams, plain, rates, &series.arm, stretch);
-        let mut line = Line {
-            style: series.style,
-            pieces: Vec::new(),
-            bands: Vec::new(),
-        };
-        if let Some(points) = points {
-            push_piece(&mut line, streams, &points, 0);
-        }
-        (!line.pieces.is_empty()).then_some(line)
+        let points = saved(streams, plain, rates, &series.arm, stretch)?;
+        Some(line_of(streams, series.style, [(points.as_slice(), 0)]))
     });
     quantity.reference = Some(0.0);
     quantity.extras = Box::new(|series, stretch| {
@@ -358,12 +343,7 @@ fn saved(
             by_seed.push(sums);
         }
     }
-    let length = by_seed.iter().map(Vec::len).min()?;
-    let point = |at: usize| {
-        let values: Vec<_> = by_seed.iter().map(|sums| sums.get(at).copied()).collect();
-        Some((at + 1, Band::of(&values)?))
-    };
-    Some((0..length).filter_map(point).collect())
+    bands(&by_seed)
 }
 
 /// The prompt, from 1, from which the saving stays at or above zero, and the saving then; `None` if

@@ -3,7 +3,7 @@
 use super::compare::{comparable, from_to, pair, said};
 use super::{
     Quantity, Series, Stretch, by_arm, by_segment, curve_line, dashed, legend, multiples, one_seed,
-    over_stream, piece, rate, reference_legend, seeds_note, stretches, style_of, who,
+    over_stream, piece, reference_legend, seeds_note, stretches, style_of, who,
 };
 use crate::beside::NeverSwitched;
 use crate::curves::{Curve, curves, ratio_curves, window};
@@ -33,7 +33,7 @@ pub fn curves_figure(
     let measured = curves(streams, metric, window);
     let ratio = Ratio::new(streams, metric, window);
     let speed = curves(streams, Metric::Speedup, window);
-    let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
+    let arms: Vec<&str> = streams.drafting().collect();
     let level = |metric: Metric, arm: &str, segment: &Segment| {
         let at = place(segment, arm);
         let y = paper?.value(&at, metric)?;
@@ -62,12 +62,10 @@ pub fn curves_figure(
             segments.any(|segment| level(*metric, arm, segment).is_some())
         })
     });
-    let quantity = |metric: Metric, curves: &'_ [Curve]| -> Quantity<'_> {
-        let curves = curves.to_vec();
+    let both = [(metric, &measured), (Metric::Speedup, &speed)];
+    let [first, last] = both.map(|(metric, curves)| {
         let zero = plain_level(metric).is_none();
-        let mut quantity = Quantity::new(axis(metric), zero, move |series: &Series, stretch| {
-            curve_line(streams, &curves, series, stretch)
-        });
+        let mut quantity = Quantity::of_curves(axis(metric), zero, streams, curves);
         quantity.reference = plain_level(metric);
         if any_paper {
             let of_paper = &of_paper;
@@ -77,10 +75,10 @@ pub fn curves_figure(
             });
         }
         quantity
-    };
-    let mut quantities = vec![quantity(metric, &measured)];
+    });
+    let mut quantities = vec![first];
     quantities.extend(ratio.as_ref().map(|ratio| ratio.quantity(streams)));
-    quantities.push(quantity(Metric::Speedup, &speed));
+    quantities.push(last);
     let series = by_arm(streams, &arms);
     let rows = multiples(&by_segment(streams), &series, &quantities)?;
     let mut legend = legend(&series);
@@ -164,9 +162,7 @@ impl Ratio {
 
     fn quantity<'a>(&'a self, streams: &'a Streams) -> Quantity<'a> {
         let label = format!("{} / untrained", axis(self.metric));
-        let line =
-            |series: &Series, stretch: &Stretch| curve_line(streams, &self.curves, series, stretch);
-        let mut quantity = Quantity::new(label, false, line);
+        let mut quantity = Quantity::of_curves(label, false, streams, &self.curves);
         quantity.reference = Some(1.0);
         quantity
     }
@@ -191,13 +187,11 @@ fn place(segment: &Segment, arm: &str) -> Where {
 /// The first and last values of an arm without another to compare with.
 fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     let arm = streams.method()?;
-    let ends = from_to(streams, metric, arm)?;
+    let (first, last) = from_to(streams, metric, arm)?;
     Some(format!(
-        "{}: {} from {} in the first quarter of the stream to {} in the last{}",
+        "{}: {} from {first:.2} in the first quarter of the stream to {last:.2} in the last{}",
         sentence(&readable(arm)),
         axis(metric),
-        rate(ends.first),
-        rate(ends.last),
         one_seed(streams)
     ))
 }
@@ -220,7 +214,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     let accepted = curves(streams, Metric::Acceptance, window);
     let ratio = Ratio::new(streams, Metric::Acceptance, window);
     let speed = curves(streams, Metric::Speedup, window);
-    let arms: Vec<&str> = streams.drafting().map(|arm| arm.name.as_str()).collect();
+    let arms: Vec<&str> = streams.drafting().collect();
     let extent = |segment: u32| {
         let prompts = streams.segments.iter().find(|s| s.index == segment);
         let from = streams.before(segment) as f64;
@@ -264,12 +258,11 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
             .map(|curve| piece(&curve.points, streams.before(curve.segment)))
             .collect();
         (!pieces.is_empty()).then(|| Line {
-            style: ArmStyle {
+            pieces,
+            ..Line::new(ArmStyle {
                 dash: Some(NEVER_DASH),
                 ..style_of(streams, arm)
-            },
-            pieces,
-            bands: Vec::new(),
+            })
         })
     };
     let mut acceptance = Quantity::new("acceptance", true, |series: &Series, stretch: &Stretch| {
@@ -278,11 +271,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
             .chain(curve_line(streams, &accepted, series, stretch))
     });
     acceptance.extras = Box::new(|series, _| extras(&series.arm));
-    let mut speedup = Quantity::new(
-        axis(Metric::Speedup),
-        false,
-        |series: &Series, stretch: &Stretch| curve_line(streams, &speed, series, stretch),
-    );
+    let mut speedup = Quantity::of_curves(axis(Metric::Speedup), false, streams, &speed);
     speedup.reference = Some(1.0);
     let mut quantities = vec![acceptance];
     quantities.extend(ratio.as_ref().map(|ratio| ratio.quantity(streams)));

@@ -1,45 +1,37 @@
 //! The metric of a page's claims over the values of a sweep, with intervals.
 
 use super::{MAX_COLUMNS, reference_legend};
+use crate::estimates::distinct;
 use crate::figure::{ArmStyle, Figure, Legend, Line, Mark, Panel, PanelRow, other_style};
 use crate::names::{axis, plain_level, readable, sentence};
-use crate::paper::{Claim, Where};
+use crate::paper::Where;
 use crate::tables::claims::{Verdict, of_the_page};
 use crate::tables::ratios::SPEEDS;
-use crate::tables::sweep::{Family, families};
+use crate::tables::sweep::{Family, families, swept, values};
 use crate::tables::with_arm;
 use crate::tables::{Source, few_seeds, joined};
-use results::{ArmInfo, Metric};
+use results::Metric;
 
-/// A figure per swept family, with the family's name: one panel per column of the page, one line
-/// per combination of the other axes. Empty without sweeps.
-pub fn sweep_figures(source: &Source, metrics: &[Metric]) -> Vec<(String, Figure)> {
+/// A figure per swept family: one panel per column of the page, one line per combination of the
+/// other axes. Empty without sweeps.
+pub fn sweep_figures(source: &Source, metrics: &[Metric]) -> Vec<Figure> {
     let families = families(source);
-    let figure =
-        |family: &Family| Some((family.name.to_owned(), of_family(source, family, metrics)?));
+    let figure = |family: &Family| of_family(source, family, metrics);
     families.iter().filter_map(figure).collect()
 }
 
 fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Figure> {
     let (key, words) = first_key(family)?;
-    let axes: Vec<String> = source
-        .row_axes()
-        .iter()
-        .filter(|axis| !source.estimates.of_arms(axis))
-        .cloned()
-        .collect();
+    let of_arms = |axis: &String| source.estimates.of_arms(axis);
+    let mut axes = source.row_axes().to_vec();
+    axes.retain(|axis| !of_arms(axis));
     let places = source.places(&axes);
-    let columns: Vec<Where> = source
-        .columns()
-        .into_iter()
-        .filter(|column| column.keys().all(|axis| !source.estimates.of_arms(axis)))
-        .collect();
-    let columns = if columns.is_empty() {
-        vec![Where::new()]
-    } else {
-        columns
-    };
-    let others = other_values(family, &key);
+    let mut columns = source.columns();
+    columns.retain(|column| !column.keys().any(of_arms));
+    if columns.is_empty() {
+        columns.push(Where::new());
+    }
+    let others = distinct(family.arms.iter().map(|arm| values(arm, &key)));
     let mut series: Vec<(String, Where, String)> = Vec::new();
     for place in &places {
         for other in &others {
@@ -121,21 +113,14 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
 /// first claim, else the page's first speed, else its first metric.
 fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metric> {
     let claims = source.experiment.paper_data.iter().flat_map(|p| &p.claim);
-    let of = |claim: &Claim| -> Option<(Metric, Vec<String>)> {
-        let (name, arms) = match (&claim.order, &claim.trend) {
-            (Some(order), _) => (
-                &order.metric,
-                vec![order.above.clone(), order.below.clone()],
-            ),
-            (None, Some(trend)) => (&trend.metric, trend.values.clone()),
-            (None, None) => return None,
-        };
+    let claims = claims.filter_map(|claim| {
+        let (name, _, arms) = claim.rule()?;
         Some((of_the_page(Metric::parse(name)?, metrics), arms))
-    };
-    let claims: Vec<(Metric, Vec<String>)> = claims.filter_map(of).collect();
-    let named = |(_, arms): &&(Metric, Vec<String>)| {
+    });
+    let claims: Vec<(Metric, Vec<&str>)> = claims.collect();
+    let named = |(_, arms): &&(Metric, Vec<&str>)| {
         let mut own = family.arms.iter();
-        own.any(|arm| arms.contains(&arm.name))
+        own.any(|arm| arms.contains(&arm.name.as_str()))
     };
     let of_family = claims.iter().find(named).or(claims.first());
     let speed = SPEEDS.into_iter().find(|speed| metrics.contains(speed));
@@ -165,45 +150,11 @@ fn best(
 
 /// The first swept key, with its values in order.
 fn first_key(family: &Family) -> Option<(String, Vec<String>)> {
-    let key = family
-        .arms
-        .first()?
-        .swept_from
-        .as_ref()?
-        .values
-        .first()?
-        .0
-        .clone();
-    let mut words: Vec<String> = Vec::new();
-    for arm in &family.arms {
-        let values = arm.swept_from.iter().flat_map(|swept| &swept.values);
-        for (_, value) in values.filter(|(own, _)| *own == key) {
-            if !words.contains(value) {
-                words.push(value.clone());
-            }
-        }
-    }
-    Some((key, words))
-}
-
-/// Descriptions of the values of the other keys; one empty text if there are none.
-fn other_values(family: &Family, key: &str) -> Vec<String> {
-    let mut others: Vec<String> = Vec::new();
-    for arm in &family.arms {
-        let other = other_of(arm, key);
-        if !others.contains(&other) {
-            others.push(other);
-        }
-    }
-    others
-}
-
-fn other_of(arm: &ArmInfo, key: &str) -> String {
-    let values = arm.swept_from.iter().flat_map(|swept| &swept.values);
-    let words = values
-        .filter(|(own, _)| own != key)
-        .map(|(k, v)| format!("{k} = {v}"));
-    words.collect::<Vec<_>>().join(", ")
+    let (key, _) = swept(family.arms.first()?).next()?;
+    let values = family.arms.iter().flat_map(|arm| swept(arm));
+    let own = values.filter(|(own, _)| own == key);
+    let words = distinct(own.map(|(_, value)| value.clone()));
+    Some((key.clone(), words))
 }
 
 /// The arm at each value of the key, if there is one.
@@ -215,8 +166,7 @@ fn variants<'a>(
 ) -> Vec<Option<&'a str>> {
     let at = |word: &String| {
         let arm = family.arms.iter().find(|arm| {
-            let mut values = arm.swept_from.iter().flat_map(|swept| &swept.values);
-            values.any(|(k, v)| k == key && v == word) && other_of(arm, key) == other
+            swept(arm).any(|(k, v)| k == key && v == word) && values(arm, key) == other
         });
         arm.map(|arm| arm.name.as_str())
     };

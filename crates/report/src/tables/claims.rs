@@ -3,7 +3,7 @@
 use super::ratios::{Compared, ratio, ratio_of_means};
 use super::{Drawn, Source, few_seeds, joined, with_arm};
 use crate::model::{Entry, Head, Number, Table};
-use crate::paper::{Claim, Order, PaperData, Trend, Where};
+use crate::paper::{Claim, PaperData, Where};
 use crate::spec::Shown as _;
 use results::{Estimate, Metric};
 
@@ -108,7 +108,7 @@ pub fn table(paper: &PaperData, judged: &[Judged], smallest: f64) -> Option<Tabl
             Entry::text(&judged.claim),
             Entry::text(&judged.metric),
             Entry::text(group.unwrap_or("all, ratio of means")),
-            ratio.map_or_else(|| Entry::missing("–"), Entry::number),
+            Entry::or_dash(ratio),
             counted(judged.seeds),
             counted(judged.prompts),
             Entry::text(judged.words()),
@@ -146,25 +146,8 @@ pub fn of_the_page(metric: Metric, shown: &[Metric]) -> Metric {
 }
 
 fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
-    let (metric, axis, steps) = match (&claim.order, &claim.trend) {
-        (
-            Some(Order {
-                metric,
-                axis,
-                above,
-                below,
-            }),
-            _,
-        ) => (metric, axis, vec![below.clone(), above.clone()]),
-        (
-            None,
-            Some(Trend {
-                metric,
-                axis,
-                values,
-            }),
-        ) => (metric, axis, values.clone()),
-        (None, None) => return vec![unchecked(claim, "", "no rule to check it by")],
+    let Some((metric, axis, steps)) = claim.rule() else {
+        return vec![unchecked(claim, "", "no rule to check it by")];
     };
     let Some(metric) = Metric::parse(metric) else {
         return vec![unchecked(claim, metric, "no such metric")];
@@ -175,7 +158,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     let report = &source.experiment.report;
     let axes = report.rows.iter().chain(&report.columns);
     let axes: Vec<String> = axes
-        .filter(|name| *name != axis && *name != "arm" && !claim.at.contains_key(*name))
+        .filter(|name| **name != axis && *name != "arm" && !claim.at.contains_key(*name))
         .cloned()
         .collect();
     let side = |group: &Where, value: &str| {
@@ -183,8 +166,20 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
         if axis == "arm" {
             return with_arm(&at, value);
         }
-        at.insert(axis.clone(), value.to_owned());
+        at.insert(axis.to_owned(), value.to_owned());
         at
+    };
+    let judged = |group: Option<String>, ratio: &Estimate, at: &Where, verdict: Verdict| {
+        let Drawn { seeds, prompts } = source.drawn(at);
+        Judged {
+            claim: claim.text.clone(),
+            metric: metric.title().to_owned(),
+            group,
+            ratio: Some(source.ratio(ratio, at)),
+            seeds,
+            prompts,
+            verdict,
+        }
     };
     let mut rows = Vec::new();
     let mut pairs = Vec::new();
@@ -204,16 +199,7 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
                 } else {
                     Verdict::of(&ratio, smallest)
                 };
-                let Drawn { seeds, prompts } = source.drawn(&above);
-                rows.push(Judged {
-                    claim: claim.text.clone(),
-                    metric: metric.title().to_owned(),
-                    group: Some(name.join(", ")),
-                    ratio: Some(source.ratio(&ratio, &above)),
-                    seeds,
-                    prompts,
-                    verdict,
-                });
+                rows.push(judged(Some(name.join(", ")), &ratio, &above, verdict));
                 pairs.push(Compared { above, below });
             }
             None => {
@@ -234,16 +220,8 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     if pairs.len() > 1
         && let Some(ratio) = ratio_of_means(source, metric, &pairs)
     {
-        let Drawn { seeds, prompts } = source.drawn(&claim.at);
-        rows.push(Judged {
-            claim: claim.text.clone(),
-            metric: metric.title().to_owned(),
-            group: None,
-            ratio: Some(source.ratio(&ratio, &claim.at)),
-            seeds,
-            prompts,
-            verdict: Verdict::of(&ratio, smallest),
-        });
+        let verdict = Verdict::of(&ratio, smallest);
+        rows.push(judged(None, &ratio, &claim.at, verdict));
     }
     if rows.is_empty() {
         rows.push(unchecked(claim, metric.title(), "cannot tell: not run"));

@@ -51,15 +51,15 @@ pub fn recoveries(
     if !streams.continual {
         return Vec::new();
     }
-    let anyone_learns = streams.drafting().any(|arm| streams.learnt(&arm.name));
+    let anyone_learns = !streams.learning().is_empty();
     let mut recoveries = Vec::new();
     for pair in streams.segments.windows(2) {
         let [from, to] = pair else { continue };
         let mut measured = Vec::new();
         for arm in streams.drafting() {
-            let prompts = pool(streams, &arm.name, to.index);
+            let prompts = pool(streams, arm, to.index);
             if let Some(ends) = ends(&prompts, window) {
-                measured.push((&arm.name, prompts, ends));
+                measured.push((arm, prompts, ends));
             }
         }
         let held = measured
@@ -71,7 +71,7 @@ pub fn recoveries(
         for (arm, prompts, (start, plateau)) in measured {
             let before = ends(&pool(streams, arm, from.index), window);
             recoveries.push(Recovery {
-                arm: arm.clone(),
+                arm: arm.to_owned(),
                 segment: to.index,
                 switch: format!("{} → {}", from.title, to.title),
                 before: before.map(|(_, plateau)| plateau),
@@ -79,7 +79,7 @@ pub fn recoveries(
                 plateau,
                 alone: never_switched
                     .iter()
-                    .find(|never| never.curve.arm == *arm && never.curve.segment == to.index)
+                    .find(|never| never.curve.arm == arm && never.curve.segment == to.index)
                     .map(|never| never.plateau),
                 common,
                 prompts: recovered(&prompts, window, common),

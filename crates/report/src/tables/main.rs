@@ -3,8 +3,9 @@
 
 use super::{Source, joined};
 use crate::model::{Entry, Head, Number, Table};
+use crate::names::sentence;
 use crate::paper::Where;
-use results::{Estimate, Metric};
+use results::Metric;
 
 /// The overview (if a table cell has several metrics) and the table of every metric.
 pub fn tables(source: &Source, metrics: &[Metric]) -> Vec<Table> {
@@ -21,20 +22,15 @@ pub fn tables(source: &Source, metrics: &[Metric]) -> Vec<Table> {
 
 /// The table without a column axis: one column per metric.
 fn values(source: &Source, metrics: &[Metric]) -> Table {
-    let of_place = |place: &Where| {
-        let mut row = source.labels(source.row_axes(), place);
-        row.extend(metrics.iter().map(|&metric| source.entry(metric, place)));
-        row
-    };
-    let mut head = Source::heads(source.row_axes());
-    head.extend(metrics.iter().map(|metric| Head::numbers(metric.title())));
-    let places = source.places(source.row_axes());
+    let axes = source.row_axes();
+    let entry = |metric, at: &Where| source.entry(metric, at);
+    let (head, rows) = source.by_metric(axes, &source.places(axes), metrics, entry);
     Table {
         id: "values".to_owned(),
         title: "Values".to_owned(),
         lead: "What each column means stands at the end of the page.".to_owned(),
         head,
-        rows: places.iter().map(of_place).collect(),
+        rows,
     }
 }
 
@@ -87,15 +83,14 @@ fn of_metric(source: &Source, metric: Metric) -> Table {
         let places: Vec<Where> = columns.iter().map(|column| joined(place, column)).collect();
         row.extend(places.iter().map(|at| source.entry(metric, at)));
         if columns.len() > 1 {
-            row.push(mean(source, metric, place, &places));
+            let mean = source.estimates.mean(metric, places.iter());
+            row.push(Entry::or_dash(
+                mean.map(|mean| source.number(metric, &mean, place)),
+            ));
         }
         row
     };
     let places = source.places(source.row_axes());
-    let mut title = metric.title().to_owned();
-    if let Some(first) = title.get_mut(0..1) {
-        first.make_ascii_uppercase();
-    }
     let mut lead = format!("{}.", sentence(metric.definition()));
     if let (true, Some(axis)) = (columns.len() > 1, source.column_axis()) {
         lead.push_str(&format!(
@@ -104,23 +99,10 @@ fn of_metric(source: &Source, metric: Metric) -> Table {
     }
     Table {
         id: metric.name().to_owned(),
-        title,
+        title: sentence(metric.title()),
         lead,
         head: heads(source, columns.len() > 1),
         rows: places.iter().map(of_place).collect(),
-    }
-}
-
-/// The mean over the columns; missing if one of them is.
-fn mean(source: &Source, metric: Metric, place: &Where, columns: &[Where]) -> Entry {
-    let values = columns.iter().map(|at| source.estimates.value(metric, at));
-    let Some(values) = values.collect::<Option<Vec<Estimate>>>() else {
-        return Entry::missing("–");
-    };
-    let values: Vec<&Estimate> = values.iter().collect();
-    match Estimate::mean(&values) {
-        Some(mean) => Entry::number(source.number(metric, &mean, place)),
-        None => Entry::missing("–"),
     }
 }
 
@@ -136,13 +118,4 @@ fn heads(source: &Source, with_mean: bool) -> Vec<Head> {
         heads.push(Head::numbers("mean"));
     }
     heads
-}
-
-/// Capitalises the first letter.
-pub fn sentence(text: &str) -> String {
-    let mut text = text.to_owned();
-    if let Some(first) = text.get_mut(0..1) {
-        first.make_ascii_uppercase();
-    }
-    text
 }

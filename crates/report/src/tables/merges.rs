@@ -1,6 +1,6 @@
 //! Examples of merges: the n-grams of the caches, by descending use (Table 13).
 
-use crate::model::{Entry, Head, Number, Table};
+use crate::model::{Entry, Head, Table};
 use crate::root::Stage;
 use crate::spec::{Experiment, Shown as _};
 use results::NgramRow;
@@ -45,7 +45,7 @@ pub fn table(experiment: &Experiment, stage: &Stage) -> Option<Table> {
                 Entry::text(&stream),
                 Entry::text(visible(target)),
                 Entry::text(draft.join(" + ")),
-                Entry::number(Number::plain(count as f64, count.to_string())),
+                Entry::count(count as usize),
             ]);
         }
     }

@@ -54,6 +54,31 @@ impl Source<'_> {
         &self.experiment.report.rows
     }
 
+    /// Axes of the rows, then that of the columns.
+    pub fn axes(&self) -> Vec<String> {
+        let columns = self.column_axis().map(str::to_owned);
+        self.row_axes().iter().cloned().chain(columns).collect()
+    }
+
+    /// Head and rows of a table: one row per place, one column per metric with the entries of
+    /// `entry`.
+    pub fn by_metric(
+        &self,
+        axes: &[String],
+        places: &[Where],
+        metrics: &[Metric],
+        entry: impl Fn(Metric, &Where) -> Entry,
+    ) -> (Vec<Head>, Vec<Vec<Entry>>) {
+        let mut head = Self::heads(axes);
+        head.extend(metrics.iter().map(|metric| Head::numbers(metric.title())));
+        let row = |at: &Where| {
+            let mut row = self.labels(axes, at);
+            row.extend(metrics.iter().map(|&metric| entry(metric, at)));
+            row
+        };
+        (head, places.iter().map(row).collect())
+    }
+
     /// Axis of the columns, if it has values.
     pub fn column_axis(&self) -> Option<&str> {
         let axis = self.experiment.report.columns.as_deref()?;

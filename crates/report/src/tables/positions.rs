@@ -1,6 +1,6 @@
 //! Acceptance by position in the draft, and tokens a round.
 
-use super::{Source, joined};
+use super::Source;
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use crate::positions::{Judged, MOST};
@@ -15,20 +15,15 @@ type Counts = HashMap<Vec<String>, [Judged; MOST]>;
 
 /// One row a table cell of the page in which something was proposed.
 pub fn table(source: &Source) -> Option<Table> {
-    let mut axes = source.row_axes().to_vec();
-    axes.extend(source.column_axis().map(str::to_owned));
+    let axes = source.axes();
     let counts = counts(source, &axes);
     let of = |at: &Where| {
         let values: Option<Vec<String>> = axes.iter().map(|axis| at.get(axis).cloned()).collect();
         counts.get(&values?).filter(|counts| counts[0].judged > 0)
     };
-    let mut found = Vec::new();
-    for place in source.places(source.row_axes()) {
-        for column in source.columns() {
-            let at = joined(&place, &column);
-            found.extend(of(&at).map(|counts| (at, *counts)));
-        }
-    }
+    let places = source.places(&axes).into_iter();
+    let found = places.filter_map(|at| of(&at).copied().map(|counts| (at, counts)));
+    let found: Vec<_> = found.collect();
     let judged = |counts: &[Judged; MOST]| counts.iter().take_while(|own| own.judged > 0).count();
     let width = found.iter().map(|(_, counts)| judged(counts)).max()?;
     let row = |(at, counts): &(Where, [Judged; MOST])| {

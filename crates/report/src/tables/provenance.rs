@@ -20,25 +20,21 @@ pub fn definitions(
     metrics: &BTreeSet<Metric>,
 ) -> Result<Vec<(String, String)>, ReportError> {
     let mut terms = vec![
-        (
-            "round".to_owned(),
-            "draft, translate, one forward of the target, accept or reject".to_owned(),
+        entry(
+            "round",
+            "draft, translate, one forward of the target, accept or reject",
         ),
-        (
-            "cell".to_owned(),
-            "one combination of the grid's values with one seed, in one stage; a folder of its own"
-                .to_owned(),
+        entry(
+            "cell",
+            "one combination of the grid's values with one seed, in one stage; a folder of its own",
         ),
     ];
-    let shown = Metric::ALL
-        .into_iter()
-        .filter(|metric| metrics.contains(metric));
-    terms.extend(shown.map(|m| (m.title().to_owned(), m.definition().to_owned())));
-    terms.push(("interval".to_owned(), interval_rule(stage)));
-    terms.push((
-        "mean over tasks".to_owned(),
-        "the arithmetic mean of the values of the tasks; a ratio over tasks is the ratio of these means"
-            .to_owned(),
+    let shown = Metric::ALL.into_iter().filter(|own| metrics.contains(own));
+    terms.extend(shown.map(|metric| entry(metric.title(), metric.definition())));
+    terms.push(entry("interval", interval_rule(stage)));
+    terms.push(entry(
+        "mean over tasks",
+        "the arithmetic mean of the values of the tasks; a ratio over tasks is the ratio of these means",
     ));
     if metrics.contains(&Metric::ModelledSpeedup) {
         let sources: BTreeSet<String> = stage
@@ -55,8 +51,8 @@ pub fn definitions(
             })
             .collect();
         let sources: Vec<String> = sources.into_iter().collect();
-        terms.push((
-            "prices of the models".to_owned(),
+        terms.push(entry(
+            "prices of the models",
             format!(
                 "{}; o = {:.3}, so that a round of four drafted tokens costs {:.3} steps in the paper's Table 1, where the steps of its Table 8 come to {:.3}",
                 sources.join("; "),
@@ -69,16 +65,15 @@ pub fn definitions(
     if let Some(paper) = &experiment.paper_data
         && !paper.names.is_empty()
     {
-        let names = paper
-            .names
-            .iter()
-            .map(|(ours, paper)| format!("{ours}: {paper}"));
-        terms.push((
-            "the paper's names".to_owned(),
-            names.collect::<Vec<_>>().join("; "),
-        ));
+        let names = paper.names.iter();
+        let names: Vec<String> = names.map(|(ours, own)| format!("{ours}: {own}")).collect();
+        terms.push(entry("the paper's names", names.join("; ")));
     }
     Ok(terms)
+}
+
+fn entry(name: &str, text: impl Into<String>) -> (String, String) {
+    (name.to_owned(), text.into())
 }
 
 fn interval_rule(stage: &Stage) -> String {
@@ -96,26 +91,20 @@ pub fn rows(
     stages: &[&Stage],
     estimates: &Estimates,
 ) -> Vec<(String, String)> {
-    let mut rows = vec![(
-        "experiment".to_owned(),
-        format!(
-            "{}, file and includes sha256 {}",
-            experiment.name, experiment.hash
-        ),
-    )];
+    let (name, hash) = (&experiment.name, &experiment.hash);
+    let files = format!("{name}, file and includes sha256 {hash}");
+    let mut rows = vec![entry("experiment", files)];
     if let Some(paper) = &experiment.paper_data {
-        let note = paper
-            .note
-            .as_ref()
-            .map_or(String::new(), |note| format!("; {note}"));
-        rows.push(("paper".to_owned(), format!("{}{note}", paper.source)));
+        let note = paper.note.iter().map(|note| format!("; {note}"));
+        let note: String = note.collect();
+        rows.push(entry("paper", format!("{}{note}", paper.source)));
     }
     for stage in stages {
         rows.push((format!("stage {}", stage.spec.name), of_stage(stage)));
     }
     let prompts: usize = estimates.strata.iter().map(|stratum| stratum.prompts).sum();
-    rows.push((
-        "tables".to_owned(),
+    rows.push(entry(
+        "tables",
         format!(
             "{} in {} of the {} split",
             counted(prompts, "prompt"),
@@ -127,25 +116,19 @@ pub fn rows(
     let timed: Vec<&Cell> = cells()
         .filter(|cell| cell.manifest.cell.exclusive)
         .collect();
-    rows.push((
-        "programs".to_owned(),
-        distinct(cells(), |cell| {
-            let build = &cell.manifest.build;
-            format!(
-                "{} at commit {}, {}",
-                build.version,
-                build.short_commit(),
-                build.rustc
-            )
-        }),
-    ));
+    let programs = distinct(cells(), |cell| {
+        let build = &cell.manifest.build;
+        let (version, commit) = (&build.version, build.short_commit());
+        format!("{version} at commit {commit}, {}", build.rustc)
+    });
+    rows.push(entry("programs", programs));
     if !timed.is_empty() {
         let machines = distinct(timed.iter().copied(), |cell| {
             let mut machine = cell.manifest.machine.clone();
             machine.bandwidth_gbs = None;
             machine.summary()
         });
-        rows.push(("machines of the timed cells".to_owned(), machines));
+        rows.push(entry("machines of the timed cells", machines));
         let speeds: Vec<f64> = timed
             .iter()
             .filter_map(|cell| cell.manifest.machine.bandwidth_gbs)
@@ -153,18 +136,14 @@ pub fn rows(
         let low = speeds.iter().copied().fold(f64::INFINITY, f64::min);
         let high = speeds.iter().copied().fold(0.0, f64::max);
         if !speeds.is_empty() {
-            rows.push((
-                "memory bandwidth measured".to_owned(),
-                format!(
-                    "{low:.1} to {high:.1} GB/s over {}",
-                    counted(speeds.len(), "cell")
-                ),
-            ));
+            let cells = counted(speeds.len(), "cell");
+            let measured = format!("{low:.1} to {high:.1} GB/s over {cells}");
+            rows.push(entry("memory bandwidth measured", measured));
         }
     }
     let padding = padding(&timed);
     if !padding.is_empty() {
-        rows.push(("cost padding".to_owned(), padding));
+        rows.push(entry("cost padding", padding));
     }
     rows
 }

@@ -1,7 +1,7 @@
 //! Properties of the answers that speeds were measured on: loops, formulas, truncated answers.
 
-use super::{Source, joined};
-use crate::model::{Head, Table};
+use super::Source;
+use crate::model::Table;
 use crate::paper::Where;
 use results::Metric;
 
@@ -41,21 +41,9 @@ pub fn table(source: &Source) -> Table {
         .filter(|metric| source.stage.spec.exclusive || !metric.is_timed())
         .filter(|metric| !FRESH_SPEEDS.contains(metric) || modelled(source))
         .collect();
-    let mut axes = source.row_axes().to_vec();
-    axes.extend(source.column_axis().map(str::to_owned));
-    let mut rows = Vec::new();
-    for place in source.places(source.row_axes()) {
-        for column in source.columns() {
-            let at = joined(&place, &column);
-            if source.exists(&at) {
-                let mut row = source.labels(&axes, &at);
-                row.extend(metrics.iter().map(|&metric| source.bare_entry(metric, &at)));
-                rows.push(row);
-            }
-        }
-    }
-    let mut head = Source::heads(&axes);
-    head.extend(metrics.iter().map(|metric| Head::numbers(metric.title())));
+    let axes = source.axes();
+    let bare = |metric, at: &Where| source.bare_entry(metric, at);
+    let (head, rows) = source.by_metric(&axes, &source.places(&axes), &metrics, bare);
     Table {
         id: "text".to_owned(),
         title: "What the answers are like".to_owned(),

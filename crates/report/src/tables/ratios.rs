@@ -31,12 +31,8 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
         return None;
     }
     let columns = source.columns();
-    let axes: Vec<String> = source
-        .row_axes()
-        .iter()
-        .filter(|axis| *axis != "arm")
-        .cloned()
-        .collect();
+    let mut axes = source.row_axes().to_vec();
+    axes.retain(|axis| axis != "arm");
     let families = families(source);
     let by = SPEEDS.into_iter().find(|speed| metrics.contains(speed));
     let swept = |arm: &str| families.iter().find(|family| family.name == arm);
@@ -138,27 +134,20 @@ pub fn ratio(source: &Source, metric: Metric, above: &Where, below: &Where) -> O
 }
 
 fn of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Entry {
-    match ratio_of_means(source, metric, pairs) {
-        Some(ratio) => {
-            let first = pairs.first().map(|pair| pair.above.clone());
-            let mut at = first.unwrap_or_default();
-            if let Some(axis) = source.column_axis() {
-                at.remove(axis);
-            }
-            Entry::number(source.ratio(&ratio, &at))
-        }
-        None => Entry::missing("–"),
+    let first = pairs.first().map(|pair| pair.above.clone());
+    let mut at = first.unwrap_or_default();
+    if let Some(axis) = source.column_axis() {
+        at.remove(axis);
     }
+    let ratio = ratio_of_means(source, metric, pairs);
+    Entry::or_dash(ratio.map(|ratio| source.ratio(&ratio, &at)))
 }
 
 /// The mean of the values above over the mean of those below.
 pub fn ratio_of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Option<Estimate> {
     let mean = |side: fn(&Compared) -> &Where| {
-        let values = pairs
-            .iter()
-            .map(|pair| source.estimates.value(metric, side(pair)));
-        let values: Vec<Estimate> = values.collect::<Option<_>>()?;
-        Estimate::mean(&values.iter().collect::<Vec<_>>())
+        let places = pairs.iter().map(side);
+        source.estimates.mean(metric, places)
     };
     mean(|pair| &pair.above)?.over(&mean(|pair| &pair.below)?)
 }

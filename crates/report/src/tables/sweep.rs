@@ -1,6 +1,6 @@
 //! The best value of every sweep.
 
-use super::{Source, joined, with_arm};
+use super::{Source, with_arm};
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use crate::spec::Shown as _;
@@ -37,12 +37,15 @@ pub fn families<'a>(source: &Source<'a>) -> Vec<Family<'a>> {
     families
 }
 
-/// `decode.k = 4, learn.lambda = 0.2`
-pub fn values(arm: &ArmInfo) -> String {
-    let swept = arm.swept_from.iter().flat_map(|swept| &swept.values);
-    let words: Vec<String> = swept
-        .map(|(key, value)| format!("{key} = {value}"))
-        .collect();
+/// The keys that an arm was swept over, with their values.
+pub fn swept(arm: &ArmInfo) -> impl Iterator<Item = &(String, String)> {
+    arm.swept_from.iter().flat_map(|swept| &swept.values)
+}
+
+/// `decode.k = 4, learn.lambda = 0.2`, without the key `but`.
+pub fn values(arm: &ArmInfo, but: &str) -> String {
+    let own = swept(arm).filter(|(key, _)| key != but);
+    let words: Vec<String> = own.map(|(key, value)| format!("{key} = {value}")).collect();
     words.join(", ")
 }
 
@@ -66,12 +69,9 @@ impl<'a> Family<'a> {
     /// The keys whose value in `arm` is the minimum or the maximum of the sweep; keys with text
     /// values have none.
     pub fn border(&self, arm: &ArmInfo) -> Vec<String> {
-        let own = arm.swept_from.iter().flat_map(|swept| &swept.values);
         let at_border = |(key, value): &&(String, String)| {
-            let all = self.arms.iter().flat_map(|arm| &arm.swept_from);
-            let all = all
-                .flat_map(|swept| &swept.values)
-                .filter(|(k, _)| k == key);
+            let all = self.arms.iter().flat_map(|arm| swept(arm));
+            let all = all.filter(|(k, _)| k == key);
             let Some(all) = all
                 .map(|(_, v)| v.parse().ok())
                 .collect::<Option<Vec<f64>>>()
@@ -85,39 +85,32 @@ impl<'a> Family<'a> {
             let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             low < high && (value <= low || value >= high)
         };
-        own.filter(at_border).map(|(key, _)| key.clone()).collect()
+        let own = swept(arm).filter(at_border);
+        own.map(|(key, _)| key.clone()).collect()
     }
 }
 
 /// Best values by family, group and metric; `None` without sweeps.
 pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
-    let axes: Vec<String> = source
-        .row_axes()
-        .iter()
-        .filter(|axis| *axis != "arm")
-        .cloned()
-        .collect();
-    let mut all = axes.clone();
-    all.extend(source.column_axis().map(str::to_owned));
+    let mut axes = source.row_axes().to_vec();
+    axes.retain(|axis| axis != "arm");
+    axes.extend(source.column_axis().map(str::to_owned));
     let mut rows = Vec::new();
     for family in families(source) {
-        for place in source.places(&axes) {
-            for column in source.columns() {
-                for &metric in metrics {
-                    let at = joined(&place, &column);
-                    let mut row = vec![Entry::text(family.name)];
-                    row.extend(source.labels(&all, &at));
-                    row.push(Entry::text(metric.title()));
-                    if let Some(best) = best(source, &family, metric, &at) {
-                        row.extend(best);
-                        rows.push(row);
-                    }
+        for at in source.places(&axes) {
+            for &metric in metrics {
+                let mut row = vec![Entry::text(family.name)];
+                row.extend(source.labels(&axes, &at));
+                row.push(Entry::text(metric.title()));
+                if let Some(best) = best(source, &family, metric, &at) {
+                    row.extend(best);
+                    rows.push(row);
                 }
             }
         }
     }
     let mut head = vec![Head::words("arm swept")];
-    head.extend(Source::heads(&all));
+    head.extend(Source::heads(&axes));
     head.push(Head::words("metric"));
     head.push(Head::words("best at"));
     head.push(Head::numbers("value"));
@@ -141,8 +134,7 @@ const LENGTH: &str = "decode.k";
 
 /// True if this is the sweep's draft of one token, below which there is only plain decoding.
 fn drafts_one(arm: &ArmInfo) -> bool {
-    let mut own = arm.swept_from.iter().flat_map(|swept| &swept.values);
-    own.any(|(key, value)| key == LENGTH && value == "1")
+    swept(arm).any(|(key, value)| key == LENGTH && value == "1")
 }
 
 /// True if plain decoding was measured here and has less of the metric.
@@ -161,18 +153,14 @@ fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<
     let (arm, first) = ranked.first()?;
     let place = with_arm(at, &arm.name);
     let ahead = ranked.get(1).and_then(|(_, second)| first.over(second));
-    let ahead = match ahead {
-        Some(ratio) => Entry::number(source.ratio(&ratio, &place)),
-        None => Entry::missing("–"),
-    };
     let mut border = family.border(arm);
     if drafts_one(arm) && plain_is_less(source, metric, at, first) {
         border.retain(|key| key != LENGTH);
     }
     Some(vec![
-        Entry::text(values(arm)),
+        Entry::text(values(arm, "")),
         Entry::number(source.number(metric, first, &place)),
-        ahead,
+        Entry::or_dash(ahead.map(|ratio| source.ratio(&ratio, &place))),
         Entry::text(match border.as_slice() {
             [] => String::new(),
             keys => format!("at the border of {}", keys.join(", ")),

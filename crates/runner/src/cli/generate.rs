@@ -13,7 +13,7 @@ use spec_decode::{
     PromptLookup, Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode,
     decode_plain,
 };
-use vocab_align::{DraftId, TargetId, Vocabulary};
+use vocab_align::{DraftId, TargetId, Utf8Stream, Vocabulary};
 
 use bench::args::{DeviceArgs, TorchArgs, flag, parse_verify, print, write_out};
 use experiment::DecodeConfig;
@@ -482,7 +482,7 @@ fn took(answers: &[Answer]) -> String {
 /// Prints tokens as they arrive, only in whole characters.
 struct TextStream<'a> {
     vocabulary: &'a Vocabulary<TargetId>,
-    pending: Vec<u8>,
+    text: Utf8Stream,
     visible: bool,
     /// The error of writing; a closed pipe only ends the display, not the answer.
     failed: Option<anyhow::Error>,
@@ -492,17 +492,17 @@ impl<'a> TextStream<'a> {
     fn new(vocabulary: &'a Vocabulary<TargetId>, visible: bool) -> Self {
         Self {
             vocabulary,
-            pending: Vec::new(),
+            text: Utf8Stream::default(),
             visible,
             failed: None,
         }
     }
 
-    fn finish(self) -> Result<()> {
+    fn finish(mut self) -> Result<()> {
         match self.failed {
             Some(error) => Err(error),
             None if !self.visible => Ok(()),
-            None => print(&format!("{}\n", String::from_utf8_lossy(&self.pending))),
+            None => print(&format!("{}\n", self.text.end())),
         }
     }
 }
@@ -516,17 +516,8 @@ impl TeacherSink for TextStream<'_> {
         if !self.visible {
             return;
         }
-        self.pending
-            .extend_from_slice(self.vocabulary.bytes(token).unwrap_or_default());
-        let whole = match std::str::from_utf8(&self.pending) {
-            Ok(_) => self.pending.len(),
-            // Bytes that can never become a character are shown at once.
-            Err(e) if e.error_len().is_some() => self.pending.len(),
-            Err(e) => e.valid_up_to(),
-        };
-        let text = String::from_utf8_lossy(&self.pending[..whole]).into_owned();
-        self.pending.drain(..whole);
-        match write_out(&text) {
+        let bytes = self.vocabulary.bytes(token).unwrap_or_default();
+        match write_out(&self.text.push(bytes)) {
             Ok(open) => self.visible = open,
             Err(error) => {
                 self.visible = false;

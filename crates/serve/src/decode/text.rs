@@ -1,11 +1,12 @@
 //! Text of an answer that can be shown: whole characters, without stop strings.
 
+use vocab_align::Utf8Stream;
+
 /// Collects the bytes of an answer and returns text that can no longer change.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerText {
     stops: Vec<String>,
-    /// Bytes of an incomplete character.
-    bytes: Vec<u8>,
+    characters: Utf8Stream,
     /// Text that may be the beginning of a stop string.
     held: String,
     ended: bool,
@@ -30,30 +31,10 @@ impl AnswerText {
         if self.ended {
             return String::new();
         }
-        self.bytes.extend_from_slice(bytes);
-        loop {
-            match std::str::from_utf8(&self.bytes) {
-                Ok(text) => {
-                    self.held.push_str(text);
-                    self.bytes.clear();
-                    break;
-                }
-                Err(e) => {
-                    let (valid, wrong) = (e.valid_up_to(), e.error_len());
-                    let text = String::from_utf8_lossy(&self.bytes[..valid]);
-                    self.held.push_str(&text);
-                    self.bytes.drain(..valid);
-                    // Bytes that can never become a character are shown as U+FFFD.
-                    let Some(wrong) = wrong else { break };
-                    self.held.push(char::REPLACEMENT_CHARACTER);
-                    self.bytes.drain(..wrong);
-                }
-            }
-        }
+        self.held.push_str(&self.characters.push(bytes));
         let found = self.stops.iter().filter_map(|stop| self.held.find(stop));
         if let Some(at) = found.min() {
             self.ended = true;
-            self.bytes.clear();
             self.held.truncate(at);
             return std::mem::take(&mut self.held);
         }
@@ -67,9 +48,8 @@ impl AnswerText {
     pub(crate) fn finish(&mut self) -> String {
         let mut rest = std::mem::take(&mut self.held);
         if !self.ended {
-            rest.push_str(&String::from_utf8_lossy(&self.bytes));
+            rest.push_str(&self.characters.end());
         }
-        self.bytes.clear();
         rest
     }
 }

@@ -5,7 +5,7 @@
 //! that name the rows repeated; long texts are set in a column of a fixed width.
 
 use super::words::{text, width};
-use super::{names_rows, plain};
+use super::{names_rows, only, plain};
 use crate::model::{Entry, Number, Table};
 
 /// Digits of `\small` per line.
@@ -246,13 +246,7 @@ fn has_intervals(row: &[Entry], columns: &[Column]) -> bool {
 
 /// The interval of an entry with a single number.
 fn interval(entry: &Entry) -> Option<&str> {
-    match entry {
-        Entry::Numbers { numbers } => match &numbers[..] {
-            [one] => one.interval.as_deref(),
-            _ => None,
-        },
-        _ => None,
-    }
+    only(entry)?.interval.as_deref()
 }
 
 fn block(

@@ -107,14 +107,17 @@ fn numbers(table: &mut Table) -> impl Iterator<Item = &mut Number> {
     })
 }
 
+/// The number of an entry with a single one.
+fn only(entry: &Entry) -> Option<&Number> {
+    match entry {
+        Entry::Numbers { numbers } if numbers.len() == 1 => numbers.first(),
+        _ => None,
+    }
+}
+
 /// The paper's value of an entry with a single number, and its text.
 fn papers(entry: &Entry) -> Option<(f64, &str)> {
-    let Entry::Numbers { numbers } = entry else {
-        return None;
-    };
-    let [one] = &numbers[..] else {
-        return None;
-    };
+    let one = only(entry)?;
     // `paper 0.42, -0.39`
     let against = one.against.as_deref()?;
     let text = against.strip_prefix("paper ").unwrap_or(against);
