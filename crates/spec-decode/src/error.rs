@@ -53,7 +53,7 @@ pub enum LawError {
     /// A verdict from elsewhere says that a proposal has an impossible probability under the target.
     #[error("a verified proposal is said to have the probability {probability}")]
     TargetProbability {
-        /// What it says, which is not in `[0, 1]`.
+        /// The probability, which is not in `[0, 1]`.
         probability: f64,
     },
     /// Eq. 2 gave the first sub-token of a merged n-gram a negative probability.

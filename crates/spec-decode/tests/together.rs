@@ -173,7 +173,7 @@ fn a_cache_that_changes_between_draft_and_verification_is_an_error() {
     assert!(session.finished().is_none());
 }
 
-/// What comes from another machine is checked as what is computed here.
+/// A verdict from another machine is checked as one that is computed here.
 #[test]
 fn a_verdict_with_an_impossible_probability_is_an_error() {
     for wrong in [-0.5, 1.5, f64::NAN, f64::NEG_INFINITY] {

@@ -53,7 +53,7 @@ pub(super) struct Checkpoint {
     /// that resumes.
     config_sha256: String,
     build: BuildInfo,
-    /// What the rows so far were made of.
+    /// The files that the rows so far were made of.
     inputs: Vec<InputFile>,
     /// Instruction set of the engine, on which the last bits of what is learnt depend.
     kernels: Option<String>,
