@@ -209,6 +209,27 @@ fn borrowing_is_checked() {
 }
 
 #[test]
+fn what_a_padded_drafter_cannot_learn_is_refused() {
+    let with = |stream: bool, set: &str| {
+        format!(
+            "[models]\npad_stream = {stream}\ndrafter = {{ path = \"d\", pad_layers = 2 }}\n\
+             [[arm]]\npreset = \"L_DM\"\nset = {{ {set} }}\n"
+        )
+    };
+    let blocks = refused(&with(false, "\"learn.blocks\" = 1"));
+    says(&blocks, &["idle blocks", "must be 0 instead of 1"]);
+    let within = with(true, "\"learn.within\" = 8");
+    says(
+        &refused(&within),
+        &["padded on the stream", "must be 0 instead of 8"],
+    );
+    assert_eq!(
+        arms(&with(false, "\"learn.within\" = 8"))[0].learn.within,
+        8
+    );
+}
+
+#[test]
 fn parts_that_do_not_fit_are_refused() {
     let with = |set: &str| refused(&format!("[[arm]]\nname = \"a\"\nset = {{ {set} }}\n"));
     says(

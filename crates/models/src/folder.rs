@@ -126,6 +126,12 @@ fn import(file: &Path) -> String {
     )
 }
 
+/// True for a file of weights, by its name, in any format that is read.
+pub fn is_weight_file(path: &Path) -> bool {
+    let kind = path.extension().and_then(|kind| kind.to_str());
+    matches!(kind, Some("safetensors" | "bin" | "gguf"))
+}
+
 fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "gguf")
 }

@@ -174,6 +174,24 @@ fn another_jobs_checkpoint_is_not_gone_on_from() {
     assert_eq!(run(&second.jobs[0].config, &out, usize::MAX), 26);
 }
 
+/// Rows of one cell are made of the same files, on the same instruction set.
+#[test]
+fn a_checkpoint_of_other_inputs_is_not_gone_on_from() {
+    let lab = Lab::new();
+    let plan = lab.load(&experiment(4)).unwrap();
+    let config = &plan.jobs[0].config;
+    for (place, key) in ["/inputs/0/sha256", "/kernels"].into_iter().enumerate() {
+        let out = lab.path(&format!("out-{place}"));
+        assert_eq!(run(config, &out, 6), 6);
+        let path = out.join("checkpoint.json");
+        let mut written: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        *written.pointer_mut(key).unwrap() = "other".into();
+        std::fs::write(&path, written.to_string()).unwrap();
+        assert_eq!(run(config, &out, usize::MAX), 26, "{key}");
+    }
+}
+
 #[test]
 fn without_checkpoints_nothing_is_kept() {
     let lab = Lab::new();

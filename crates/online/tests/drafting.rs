@@ -148,6 +148,10 @@ path = "{head}"
 
     let inputs = &cell.manifest().inputs;
     assert!(inputs.iter().any(|input| input.role == "acceptance head"));
+    for name in ["model.safetensors", "config.json", "tokenizer.json"] {
+        let of = |role: &str| inputs.iter().any(|i| i.role == role && i.name == name);
+        assert!(of("drafter") && of("t"), "{name}: {inputs:?}");
+    }
     let arm = &cell.manifest().config["arms"][7];
     assert_eq!(arm["name"], "by position");
     // The default value.

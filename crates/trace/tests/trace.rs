@@ -148,6 +148,24 @@ fn files_come_back_and_are_the_same_again() {
 }
 
 #[test]
+fn a_recording_has_one_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (info, path) = (info(5), folder.path().join("one.parquet"));
+    let records = records(&info, 4);
+    let mut writer = TraceWriter::open(&path, &info).unwrap();
+    records.iter().for_each(|r| writer.push(r).unwrap());
+    let told = TraceWriter::open(&path, &info).err().unwrap();
+    assert!(matches!(told, TraceError::OtherWriter { .. }), "{told}");
+    // A row that something else took away is missed before the file is written.
+    let part = folder.path().join("one.parquet.part");
+    let bytes = std::fs::read(&part).unwrap();
+    std::fs::write(&part, &bytes[..bytes.len() - 1]).unwrap();
+    let told = writer.finish().unwrap_err();
+    assert!(matches!(told, TraceError::OtherWriter { .. }), "{told}");
+    assert!(part.exists() && !path.exists());
+}
+
+#[test]
 fn a_stopped_recording_goes_on_wherever_it_was_cut() {
     let folder = tempfile::tempdir().unwrap();
     let (info, whole) = (info(5), folder.path().join("whole.parquet"));

@@ -187,12 +187,12 @@ fn streams_of(config: &JobConfig, target: &str) -> Streamed {
 /// Files of a model, in the order of their names: weights in any format, and what says how they
 /// compute and how text is read and written.
 fn model_files(folder: &Path) -> Result<Vec<PathBuf>> {
-    const KINDS: [&str; 6] = ["safetensors", "gguf", "bin", "json", "jinja", "model"];
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(OnlineError::io(folder))? {
         let path = entry.map_err(OnlineError::io(folder))?.path();
         let kind = path.extension().and_then(|kind| kind.to_str());
-        if path.is_file() && kind.is_some_and(|kind| KINDS.contains(&kind)) {
+        let text = matches!(kind, Some("json" | "jinja" | "model"));
+        if path.is_file() && (text || models::is_weight_file(&path)) {
             files.push(path);
         }
     }

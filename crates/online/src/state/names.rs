@@ -58,8 +58,7 @@ pub(super) fn fingerprint(folder: &Path) -> Result<String> {
     for path in entries(folder)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let whole = ["config.json", "tokenizer.json"].contains(&&*name);
-        let mut ends = [".safetensors", ".bin", ".gguf"].iter();
-        if !whole && !ends.any(|end| name.ends_with(end)) {
+        if !whole && !models::is_weight_file(&path) {
             continue;
         }
         let file = File::open(&path).map_err(OnlineError::io(&path))?;

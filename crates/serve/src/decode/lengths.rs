@@ -114,12 +114,11 @@ impl DraftLengths {
     ) {
         let known = self.of(adapter);
         // In a round without a draft the scores are those of an earlier one.
-        let drafted = !outcome.draft.is_empty();
-        if drafted {
+        if !outcome.draft.is_empty() {
             known.own.learn(&scores.own, outcome);
-        }
-        if drafted && scores.by_head.len() == scores.own.len() {
-            known.by_head.learn(&scores.by_head, outcome);
+            if scores.by_head.len() == scores.own.len() {
+                known.by_head.learn(&scores.by_head, outcome);
+            }
         }
         known.rounds += 1;
         if known.rounds.is_multiple_of(STALE) {

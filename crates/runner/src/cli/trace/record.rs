@@ -190,8 +190,7 @@ pub(super) fn weights_sha256(folder: &Path) -> Result<String> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
-        let kind = path.extension().and_then(|kind| kind.to_str());
-        if matches!(kind, Some("safetensors" | "bin" | "gguf")) {
+        if models::is_weight_file(&path) {
             files.push(path);
         }
     }
