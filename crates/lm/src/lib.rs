@@ -23,7 +23,7 @@ mod write;
 pub use checkpoint::{Checkpoint, HostTensor, StoredType};
 pub use config::{
     Activation, Architecture, Biases, Block, Layer, LmConfig, Norms, QkNorm, Rope, RopeScaling,
-    Rotary,
+    Rotary, is_inert,
 };
 pub use engine::{DeviceLogits, LanguageModel, ModelError, check_call, conformance};
 pub use error::LmError;
@@ -34,8 +34,8 @@ pub use lora::{
     Projections, adapted,
 };
 pub use names::{
-    EMBEDDING, FINAL_NORM, HEAD, NormNames, Stored, canonical, constant_start, expected_tensors,
-    in_layer, stored,
+    EMBEDDING, FINAL_NORM, HEAD, NormNames, canonical, constant_start, expected_tensors, in_layer,
+    stored,
 };
 pub use optim::{AdamW, AdamWConfig, AdamWStep, Moments};
 pub use reference::ReferenceEngine;

@@ -4,7 +4,6 @@
 //! several of them as one, or all of them under a prefix; [`stored`] and [`canonical`] translate.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use crate::config::{Architecture, LmConfig, Norms, QkNorm};
 
@@ -143,63 +142,31 @@ pub fn constant_start(config: &LmConfig, name: &str) -> Option<f32> {
     }
 }
 
-/// Place of a tensor of the architecture in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Name in the file, after [`canonical`].
-    pub name: String,
-    /// Rows of the stored tensor; `None` for all of them.
-    pub rows: Option<Range<usize>>,
-    /// Number of rows of the whole stored tensor; 0 if all of them belong to this one.
-    pub of: usize,
+/// The matrix that holds the projection `name` and others in the files of some families: its name,
+/// the index of the projection's first row, and its number of rows.
+pub(crate) fn fused(config: &LmConfig, name: &str) -> Option<(String, usize, usize)> {
+    let (q, kv) = (config.q_width(), config.kv_width());
+    let (qkv, f) = (q + 2 * kv, config.intermediate_size);
+    let parts = [
+        ("self_attn.q_proj.", "self_attn.qkv_proj.", 0, qkv),
+        ("self_attn.k_proj.", "self_attn.qkv_proj.", q, qkv),
+        ("self_attn.v_proj.", "self_attn.qkv_proj.", q + kv, qkv),
+        ("mlp.gate_proj.", "mlp.gate_up_proj.", 0, 2 * f),
+        ("mlp.up_proj.", "mlp.gate_up_proj.", f, 2 * f),
+    ];
+    let mut parts = parts.into_iter();
+    let (part, whole, first, rows) = parts.find(|(part, ..)| name.contains(part))?;
+    Some((name.replace(part, whole), first, rows))
 }
 
-/// Place of the tensor `name` in a file of the family, in which one matrix may hold several
-/// projections.
-pub fn stored(config: &LmConfig, name: &str) -> Stored {
-    let (q, kv, f) = (
-        config.q_width(),
-        config.kv_width(),
-        config.intermediate_size,
-    );
-    let parts = [
-        ("self_attn.q_proj.weight", "self_attn.qkv_proj.weight", 0, q),
-        (
-            "self_attn.k_proj.weight",
-            "self_attn.qkv_proj.weight",
-            q,
-            kv,
-        ),
-        (
-            "self_attn.v_proj.weight",
-            "self_attn.qkv_proj.weight",
-            q + kv,
-            kv,
-        ),
-        ("mlp.gate_proj.weight", "mlp.gate_up_proj.weight", 0, f),
-        ("mlp.up_proj.weight", "mlp.gate_up_proj.weight", f, f),
-    ];
-    let fused = parts.into_iter().find_map(|(part, whole, first, rows)| {
-        let block = name.strip_suffix(part)?;
-        Some(Stored {
-            name: format!("{block}{whole}"),
-            rows: Some(first..first + rows),
-            of: if whole.contains("qkv") {
-                q + 2 * kv
-            } else {
-                2 * f
-            },
-        })
-    });
-    let as_it_is = || Stored {
-        name: name.to_owned(),
-        rows: None,
-        of: 0,
+/// Name, after [`canonical`], of the tensor that holds `name` in a file of the family, in which one
+/// matrix may hold several projections.
+pub fn stored(config: &LmConfig, name: &str) -> String {
+    let fused = match config.architecture {
+        Architecture::Phi3 => fused(config, name),
+        _ => None,
     };
-    match config.architecture {
-        Architecture::Phi3 => fused.unwrap_or_else(as_it_is),
-        _ => as_it_is(),
-    }
+    fused.map_or_else(|| name.to_owned(), |(whole, ..)| whole)
 }
 
 /// The name of a file's tensor without the prefixes of models that contain other models too. `None`

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use weights::{Encoding, Format, TensorFiles, WeightsError};
 
-use crate::names::{EMBEDDING, HEAD, canonical, expected_tensors};
+use crate::names::{EMBEDDING, HEAD, canonical, expected_tensors, fused};
 use crate::source::{RowBuffer, TensorSource};
 use crate::{LmConfig, LmError, gguf};
 
@@ -207,28 +207,10 @@ fn candidates(config: &LmConfig, name: &str, shape: &[usize]) -> Vec<(String, us
         // Of two names for one tensor, some writers keep the other one.
         candidates.push((HEAD.to_owned(), 0, shape.to_vec()));
     }
-    let (q, kv, inner) = (
-        config.q_width(),
-        config.kv_width(),
-        config.intermediate_size,
-    );
-    let fused = [
-        ("self_attn.q_proj.", "self_attn.qkv_proj.", 0, q + 2 * kv),
-        ("self_attn.k_proj.", "self_attn.qkv_proj.", q, q + 2 * kv),
-        (
-            "self_attn.v_proj.",
-            "self_attn.qkv_proj.",
-            q + kv,
-            q + 2 * kv,
-        ),
-        ("mlp.gate_proj.", "mlp.gate_up_proj.", 0, 2 * inner),
-        ("mlp.up_proj.", "mlp.gate_up_proj.", inner, 2 * inner),
-    ];
-    let fused = fused.into_iter().filter(|(part, ..)| name.contains(part));
-    candidates.extend(fused.map(|(part, whole, first, rows)| {
+    candidates.extend(fused(config, name).map(|(whole, first, rows)| {
         let mut shape = shape.to_vec();
         shape[0] = rows;
-        (name.replace(part, whole), first, shape)
+        (whole, first, shape)
     }));
     candidates
 }

@@ -4,7 +4,6 @@
 //! interrupted program nor a power failure leaves half a file under the name of a whole one.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -298,11 +297,11 @@ fn shards(
     let config = source.config();
     let mut tensors: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (name, shape) in expected_tensors(config) {
-        match tensors.entry(names::stored(config, &name).name) {
-            Entry::Vacant(entry) => drop(entry.insert(shape)),
-            // Projections that files of the family store as one, row after row.
-            Entry::Occupied(mut entry) => entry.get_mut()[0] += shape[0],
-        }
+        // Projections that files of the family store as one follow each other, row after row.
+        let whole = tensors.entry(names::stored(config, &name));
+        whole
+            .and_modify(|whole| whole[0] += shape[0])
+            .or_insert(shape);
     }
     let mut shards = vec![Vec::new()];
     let mut size = 0;
@@ -325,7 +324,7 @@ fn copy(source: &dyn TensorSource, name: &str, sink: &mut Sink<'_>) -> Result<()
     let config = source.config();
     let mut buffer = RowBuffer::default();
     let parts = expected_tensors(config).into_iter();
-    for (own, shape) in parts.filter(|(own, _)| names::stored(config, own).name == name) {
+    for (own, shape) in parts.filter(|(own, _)| names::stored(config, own) == name) {
         let (count, width) = (
             shape.first().copied().unwrap_or(1),
             shape.iter().skip(1).product::<usize>(),

@@ -1,7 +1,7 @@
 //! Small versions of published models' configurations. Every key in them is read, is known to
 //! change nothing, or has the one value that changes nothing.
 
-use lm::{LmConfig, LmError};
+use lm::{LmConfig, LmError, RopeScaling};
 use serde_json::{Value, json};
 
 /// Keys that all of them have.
@@ -182,4 +182,24 @@ fn ends_are_one_or_several_and_minus_one_is_none() {
     nested["text_config"]["model_type"] = "gemma3_text".into();
     let config = LmConfig::from_json(&nested.to_string(), "config.json".as_ref()).unwrap();
     assert_eq!(config.eos_token_ids, [2, 1, 7]);
+}
+
+#[test]
+fn scalings_of_both_rotations_are_written() {
+    let linear = json!({"rope_type": "linear", "factor": 8.0});
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128});
+    for (global, local) in [
+        (&Value::Null, &linear),
+        (&linear, &yarn),
+        (&yarn, &Value::Null),
+    ] {
+        let own = json!({"model_type": "gemma3_text", "rope_local_base_freq": 5000.0,
+            "rope_parameters": {"full_attention": global, "sliding_attention": local}});
+        let config = read(&own).unwrap();
+        let scaled = config.local_rope.as_ref().unwrap().scaling != RopeScaling::Default;
+        assert_eq!(scaled, !local.is_null());
+        let text = config.to_json().to_string();
+        let again = LmConfig::from_json(&text, "config.json".as_ref()).unwrap();
+        assert_eq!(again, config, "{text}");
+    }
 }

@@ -51,5 +51,5 @@ pub use mine::mine;
 pub use replay::{Replay, ReplayOptions, ReplayReport, TextStart, replay};
 pub use stats::CacheStats;
 pub use table::static_table;
-pub use translate::{Kind, Translated, translate, translate_with};
+pub use translate::{Kind, Translated, translate};
 pub use walk::{EntryId, NodeId};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use vocab_align::{DraftId, TargetId};
 
-use crate::{CacheConfig, Eviction, Insertion, Ngram, NgramCache, NgramMatch, translate_with};
+use crate::{CacheConfig, Eviction, Insertion, Ngram, NgramCache, NgramMatch, translate};
 
 /// A naive cache: draft tokens, target token, count and time of last use, with full scans
 /// throughout.
@@ -191,7 +191,9 @@ fn assert_equal(cache: &NgramCache, model: &Model) {
     sorted.sort();
     assert_eq!(cache.entries().collect::<Vec<_>>(), sorted);
     for ngram in &sorted {
-        let node = cache.descend(cache.root(), &ngram.draft).unwrap();
+        let mut tokens = ngram.draft.iter();
+        let node = tokens.try_fold(cache.root(), |node, token| cache.child(node, *token));
+        let node = node.unwrap();
         assert_eq!(cache.token(node), Some(ngram.target));
         assert_eq!(cache.get(&ngram.draft).as_ref(), Some(ngram));
     }
@@ -231,7 +233,7 @@ proptest! {
             model.insert(ngram, TargetId(*target));
         }
         let mut at = 0;
-        for token in translate_with(&draft, direct, Some(&cache)) {
+        for token in translate(&draft, direct, Some(&cache)) {
             let expected = match model.longest_match(&draft[at..]) {
                 Some(found) => (found.target, at..at + found.len),
                 None => (direct(draft[at]).unwrap(), at..at + 1),

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use vocab_align::{Alignment, DraftId, TargetId};
+use vocab_align::{DraftId, TargetId};
 
 use crate::cache::NgramCache;
 
@@ -33,18 +33,9 @@ pub struct Translated {
 ///
 /// The spans of the result are adjacent and start at 0, so the draft tokens after the last span are
 /// the untranslatable rest. Without a cache only the direct mapping is used: the baseline SpD_DM.
-pub fn translate(
-    draft: &[DraftId],
-    alignment: &Alignment,
-    cache: Option<&NgramCache>,
-) -> Vec<Translated> {
-    translate_with(draft, |d| alignment.direct(d), cache)
-}
-
-/// As [`translate`], with the direct mapping given as a function, for tests and other alignments.
 ///
 /// ```
-/// use ngram_cache::{CacheConfig, Kind, NgramCache, translate_with};
+/// use ngram_cache::{CacheConfig, Kind, NgramCache, translate};
 /// use vocab_align::{DraftId, TargetId};
 ///
 /// let mut cache = NgramCache::new(CacheConfig::default());
@@ -52,11 +43,11 @@ pub fn translate(
 /// // Only token 7 has a direct mapping.
 /// let direct = |d: DraftId| (d == DraftId(7)).then_some(TargetId(70));
 /// let draft = [DraftId(7), DraftId(1), DraftId(2), DraftId(1)];
-/// let out = translate_with(&draft, direct, Some(&cache));
+/// let out = translate(&draft, direct, Some(&cache));
 /// let tokens: Vec<_> = out.iter().map(|t| (t.target.0, t.span.clone(), t.kind)).collect();
 /// assert_eq!(tokens, [(70, 0..1, Kind::Direct), (50, 1..3, Kind::Ngram)]);
 /// ```
-pub fn translate_with(
+pub fn translate(
     draft: &[DraftId],
     direct: impl Fn(DraftId) -> Option<TargetId>,
     cache: Option<&NgramCache>,

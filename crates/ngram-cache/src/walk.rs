@@ -7,7 +7,7 @@
 use vocab_align::{DraftId, TargetId};
 
 use crate::cache::{Ngram, NgramCache};
-use crate::pool::{Link, Place};
+use crate::pool::Link;
 use crate::trie::ROOT;
 
 /// A position in the trie, reached by reading draft tokens from the root.
@@ -55,20 +55,10 @@ impl NgramCache {
         self.trie.child(node.0, token.0).map(NodeId)
     }
 
-    /// The position after several draft tokens.
-    pub fn descend(&self, node: NodeId, tokens: &[DraftId]) -> Option<NodeId> {
-        tokens.iter().try_fold(node, |node, &d| self.child(node, d))
-    }
-
     /// The target token of the n-gram that ends here, if there is one. O(1).
     pub fn token(&self, node: NodeId) -> Option<TargetId> {
         let entry = self.trie.entry_at(node.0)?;
         self.trie.target(entry).map(TargetId)
-    }
-
-    /// True if no n-gram continues from here.
-    pub fn is_leaf(&self, node: NodeId) -> bool {
-        matches!(node.0.place(), Place::Entry(_))
     }
 
     /// The draft tokens with which some n-gram continues, ascending, with the positions that they

@@ -1,8 +1,7 @@
 //! Cases worked by hand: several n-grams per token, prefixes, eviction, traversal, mining.
 
 use ngram_cache::{
-    CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, static_table,
-    translate_with,
+    CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, static_table, translate,
 };
 use vocab_align::{AlignedSpan, DraftId, TargetId, Vocabulary};
 
@@ -155,8 +154,9 @@ fn evicting_one_of_two_nested_ngrams_leaves_the_other() {
         len: 2,
     });
     assert_eq!(longer_gone.longest_match(&draft(&[1, 2, 3])), shorter);
-    let node = longer_gone.descend(longer_gone.root(), &draft(&[1, 2]));
-    assert!(longer_gone.is_leaf(node.unwrap()));
+    let node = longer_gone.child(longer_gone.root(), DraftId(1)).unwrap();
+    let node = longer_gone.child(node, DraftId(2)).unwrap();
+    assert_eq!(longer_gone.children(node).len(), 0);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn translation_merges_maps_and_stops() {
     let cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[1, 2, 3], 11)]);
     let direct = |d: DraftId| (d.0 >= 5).then_some(TargetId(d.0));
     let translated = |ids: &[u32], cache| {
-        let tokens = translate_with(&draft(ids), direct, cache).into_iter();
+        let tokens = translate(&draft(ids), direct, cache).into_iter();
         tokens
             .map(|t| (t.target.0, t.span, t.kind))
             .collect::<Vec<_>>()

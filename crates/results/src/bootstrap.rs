@@ -143,14 +143,6 @@ fn fnv(text: &str) -> u64 {
 }
 
 impl Estimate {
-    /// A value without an interval.
-    pub fn exact(value: f64) -> Self {
-        Self {
-            value,
-            replicates: Vec::new(),
-        }
-    }
-
     /// The central 95% of the replicates; `None` without replicates, or if more than a tenth of
     /// them are not defined.
     pub fn interval(&self) -> Option<Interval> {
@@ -308,7 +300,6 @@ mod tests {
     #[test]
     fn nothing_to_draw_has_no_interval() {
         assert_eq!(one(1, 1, &|_, _| Sums::of(1.0, 2.0)).interval(), None);
-        assert_eq!(Estimate::exact(1.0).interval(), None);
         assert_eq!(Estimate::mean(&[]), None);
         assert_eq!(estimates(1, 3, &[&|_, _| Sums::of(0.0, 0.0)]), [None]);
     }

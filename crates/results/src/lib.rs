@@ -103,13 +103,6 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
     Ok(())
 }
 
-/// `<name>.part` beside `path`.
-pub(crate) fn part_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    name.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::write_atomically;

@@ -148,13 +148,6 @@ pub struct StepTimes {
     pub verify_s: f64,
 }
 
-impl StepTimes {
-    /// The drafter's step time over the target's.
-    pub fn ratio(&self) -> f64 {
-        self.draft_s / self.target_s
-    }
-}
-
 /// Cost padding of a target and its drafter: outputs do not change, steps take longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Padding {

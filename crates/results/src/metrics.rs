@@ -7,23 +7,14 @@
 use crate::Finish;
 use crate::measure::{Answer, Sums, ratio};
 
-/// Data that a metric needs beside counts.
-#[derive(Clone, Copy, PartialEq)]
-enum Needs {
-    Counts,
-    /// Times, which are valid only in exclusive stages.
-    Times,
-    /// The text of answers.
-    Text,
-}
-
 /// A metric of the table.
 struct Definition {
     name: &'static str,
     title: &'static str,
     unit: &'static str,
     decimals: usize,
-    needs: Needs,
+    /// True if it needs times, which are valid only in exclusive stages.
+    timed: bool,
     definition: &'static str,
     /// The contribution of an answer to the metric's sums; `None` if it has none.
     sums: fn(&Answer) -> Option<Sums>,
@@ -49,7 +40,7 @@ macro_rules! metrics {
 metrics! {
     Acceptance,
         "accepted / proposed target tokens, mean over the rounds that proposed; the target's own token is not counted" {
-        name: "acceptance", title: "acceptance", unit: "", decimals: 2, needs: Needs::Counts,
+        name: "acceptance", title: "acceptance", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let judged = f64::from(answer.row.judged_rounds);
             let rate = answer.row.acceptance_rate;
@@ -59,41 +50,41 @@ metrics! {
     TokensPerRound,
         "tokens generated / forwards of the target after the prompt, the target's own token counted; 1 for plain \
         decoding" {
-        name: "tokens_per_round", title: "tokens/round", unit: "tokens", decimals: 2, needs: Needs::Counts,
+        name: "tokens_per_round", title: "tokens/round", unit: "tokens", decimals: 2, timed: false,
         sums: |answer| ratio(answer.row.new_tokens, answer.row.rounds),
     }
     DraftLength, "draft tokens / rounds, before translation" {
-        name: "draft_length", title: "drafted/round", unit: "tokens", decimals: 2, needs: Needs::Counts,
+        name: "draft_length", title: "drafted/round", unit: "tokens", decimals: 2, timed: false,
         sums: |answer| {
             let row = answer.drafted()?;
             ratio(row.draft_tokens, row.rounds)
         },
     }
     BytesPerRound, "bytes of text generated / rounds, which compares targets whose tokens differ in length" {
-        name: "bytes_per_round", title: "bytes/round", unit: "bytes", decimals: 1, needs: Needs::Counts,
+        name: "bytes_per_round", title: "bytes/round", unit: "bytes", decimals: 1, timed: false,
         sums: |answer| ratio(answer.row.new_bytes, answer.row.rounds),
     }
     HitsPerRound, "accepted target tokens that came from the n-gram cache / rounds" {
-        name: "hits_per_round", title: "hits/round", unit: "tokens", decimals: 2, needs: Needs::Counts,
+        name: "hits_per_round", title: "hits/round", unit: "tokens", decimals: 2, timed: false,
         sums: |answer| {
             let row = answer.drafted()?;
             ratio(row.ngram_hits, row.rounds)
         },
     }
     HitsPerResponse, "accepted target tokens that came from the n-gram cache / answers" {
-        name: "hits_per_response", title: "hits/response", unit: "tokens", decimals: 2, needs: Needs::Counts,
+        name: "hits_per_response", title: "hits/response", unit: "tokens", decimals: 2, timed: false,
         sums: |answer| ratio(answer.drafted()?.ngram_hits, 1),
     }
     NgramAcceptance, "accepted / proposed target tokens of those that came from the n-gram cache, totals" {
-        name: "ngram_acceptance", title: "n-gram acceptance", unit: "", decimals: 2, needs: Needs::Counts,
+        name: "ngram_acceptance", title: "n-gram acceptance", unit: "", decimals: 2, timed: false,
         sums: |answer| ratio(answer.row.ngram_hits, answer.row.ngrams_proposed),
     }
     NgramShare, "proposed target tokens that came from the n-gram cache / proposed target tokens, totals" {
-        name: "ngram_share", title: "n-grams of proposed", unit: "", decimals: 3, needs: Needs::Counts,
+        name: "ngram_share", title: "n-grams of proposed", unit: "", decimals: 3, timed: false,
         sums: |answer| ratio(answer.row.ngrams_proposed, answer.row.proposed),
     }
     OtherAcceptance, "accepted / proposed target tokens of those that did not come from the n-gram cache, totals" {
-        name: "other_acceptance", title: "other acceptance", unit: "", decimals: 2, needs: Needs::Counts,
+        name: "other_acceptance", title: "other acceptance", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let row = &answer.row;
             let others = |all: u32, ngrams: u32| f64::from(all) - f64::from(ngrams);
@@ -102,7 +93,7 @@ metrics! {
         },
     }
     EndAcceptance, "accepted / proposed tokens that end a text or turn, totals" {
-        name: "end_acceptance", title: "end acceptance", unit: "", decimals: 2, needs: Needs::Counts,
+        name: "end_acceptance", title: "end acceptance", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let row = answer.drafted()?;
             ratio(row.ends_accepted?, row.ends_proposed?)
@@ -110,7 +101,7 @@ metrics! {
     }
     EndsDrafted,
         "accepted proposals that end a text or turn / answers that such a token ended: how many ends came for free" {
-        name: "ends_drafted", title: "ends drafted", unit: "", decimals: 2, needs: Needs::Counts,
+        name: "ends_drafted", title: "ends drafted", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let row = answer.drafted()?;
             let ended = row.finish == Finish::End;
@@ -120,7 +111,7 @@ metrics! {
     Speedup,
         "tokens a second of decoding over tokens a second of plain decoding, totals over the same prompts; prefill \
         and learning apart" {
-        name: "speedup", title: "speedup", unit: "x", decimals: 2, needs: Needs::Times,
+        name: "speedup", title: "speedup", unit: "x", decimals: 2, timed: true,
         sums: |answer| {
             let plain = answer.plain.as_ref()?;
             let own = Sums::of(answer.row.new_tokens.into(), answer.row.seconds);
@@ -129,7 +120,7 @@ metrics! {
     }
     SpeedupEndToEnd,
         "as speedup, with the seconds of prefill on both sides and those for which learning held the stream up" {
-        name: "speedup_end_to_end", title: "end to end", unit: "x", decimals: 2, needs: Needs::Times,
+        name: "speedup_end_to_end", title: "end to end", unit: "x", decimals: 2, timed: true,
         sums: |answer| {
             let plain = answer.plain.as_ref()?;
             let own = Sums::of(answer.row.new_tokens.into(), answer.row.all_seconds());
@@ -140,7 +131,7 @@ metrics! {
         "tokens / (rounds + c drafter forwards), c = latency of a drafter step over one of a target step: the speedup \
         if only steps cost time and verifying cost as much as one step; a drafted token takes one forward, a copied \
         one none" {
-        name: "modelled_speedup", title: "modelled", unit: "x", decimals: 2, needs: Needs::Counts,
+        name: "modelled_speedup", title: "modelled", unit: "x", decimals: 2, timed: false,
         sums: |answer| {
             let row = &answer.row;
             ratio(row.new_tokens, answer.steps(row.rounds, row.draft_tokens))
@@ -151,7 +142,7 @@ metrics! {
         their steps, (1 + 4 acceptance) / speedup - (1 + 4 c) with c of its Table 8, mean over the 16 cells of \
         SpD_DM and L_DM; o is the same for every number of draft tokens, which is what the paper's Table 5 says of 3 \
         and 4" {
-        name: "implied_speedup", title: "modelled, implied", unit: "x", decimals: 2, needs: Needs::Counts,
+        name: "implied_speedup", title: "modelled, implied", unit: "x", decimals: 2, timed: false,
         sums: |answer| {
             let row = &answer.row;
             let steps = answer.dearer_steps(row.rounds, row.judged_rounds, row.draft_tokens);
@@ -161,7 +152,7 @@ metrics! {
     CountedSpeedup,
         "tokens / what their rounds cost at `decode.costs`, over the same of plain decoding of the same prompts: a \
         speedup without a clock, by drafted tokens and verified positions" {
-        name: "counted_speedup", title: "counted", unit: "x", decimals: 2, needs: Needs::Counts,
+        name: "counted_speedup", title: "counted", unit: "x", decimals: 2, timed: false,
         sums: |answer| {
             let plain = answer.plain.as_ref()?;
             let own = Sums::of(answer.row.new_tokens.into(), answer.row.cost?);
@@ -169,7 +160,7 @@ metrics! {
         },
     }
     TokensPerSecond, "tokens generated / seconds of decoding" {
-        name: "tokens_per_s", title: "tokens/s", unit: "tokens/s", decimals: 1, needs: Needs::Times,
+        name: "tokens_per_s", title: "tokens/s", unit: "tokens/s", decimals: 1, timed: true,
         sums: |answer| ratio(answer.row.new_tokens, answer.row.seconds),
     }
     FreshAcceptance,
@@ -177,7 +168,7 @@ metrics! {
         target's replacement of the first rejected one) ends a 4-gram that stood in the answer so far or lies in an \
         8-gram of another prompt's answer in the same cell and arm; long accepted runs must pass for every token, so \
         it errs on the low side" {
-        name: "fresh_acceptance", title: "acceptance, fresh", unit: "", decimals: 2, needs: Needs::Text,
+        name: "fresh_acceptance", title: "acceptance, fresh", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let fresh = answer.text?.fresh?;
             ratio(fresh.acceptance, fresh.fresh)
@@ -186,14 +177,14 @@ metrics! {
     FreshModelledSpeedup,
         "the modelled speedup over fresh rounds alone; a round that proposed nothing is fresh when the token that it \
         committed is" {
-        name: "fresh_modelled_speedup", title: "modelled, fresh", unit: "x", decimals: 2, needs: Needs::Text,
+        name: "fresh_modelled_speedup", title: "modelled, fresh", unit: "x", decimals: 2, timed: false,
         sums: |answer| {
             let fresh = answer.text?.fresh?;
             ratio(fresh.tokens, answer.steps(fresh.all_fresh, fresh.drafted))
         },
     }
     FreshImpliedSpeedup, "the same at the implied price of a round" {
-        name: "fresh_implied_speedup", title: "implied, fresh", unit: "x", decimals: 2, needs: Needs::Text,
+        name: "fresh_implied_speedup", title: "implied, fresh", unit: "x", decimals: 2, timed: false,
         sums: |answer| {
             let fresh = answer.text?.fresh?;
             let steps = answer.dearer_steps(fresh.all_fresh, fresh.fresh, fresh.drafted);
@@ -201,43 +192,43 @@ metrics! {
         },
     }
     FreshShare, "fresh rounds / rounds that proposed" {
-        name: "fresh_share", title: "fresh", unit: "", decimals: 2, needs: Needs::Text,
+        name: "fresh_share", title: "fresh", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let fresh = answer.text?.fresh?;
             ratio(fresh.fresh, fresh.rounds)
         },
     }
     Looping, "share of generated tokens that end a 4-gram which already stood in the same answer" {
-        name: "looping", title: "looping", unit: "", decimals: 2, needs: Needs::Text,
+        name: "looping", title: "looping", unit: "", decimals: 2, timed: false,
         sums: |answer| {
             let text = answer.text?;
             ratio(text.repeated, text.tokens)
         },
     }
     Cut, "share of answers that the token limit or the context ended" {
-        name: "cut", title: "cut", unit: "", decimals: 2, needs: Needs::Counts,
+        name: "cut", title: "cut", unit: "", decimals: 2, timed: false,
         sums: |answer| ratio(u8::from(answer.row.finish == Finish::Length), 1),
     }
     Distinct, "different answers / answers, within a cell and arm" {
-        name: "distinct", title: "distinct", unit: "", decimals: 2, needs: Needs::Text,
+        name: "distinct", title: "distinct", unit: "", decimals: 2, timed: false,
         sums: |answer| ratio(1.0 / f64::from(answer.text?.copies.max(1)), 1),
     }
     LearningShare, "seconds for which learning held the stream up / seconds of decoding, prefill and learning" {
-        name: "learning_share", title: "learning", unit: "", decimals: 3, needs: Needs::Times,
+        name: "learning_share", title: "learning", unit: "", decimals: 3, timed: true,
         sums: |answer| {
             let row = answer.drafted()?;
             ratio(row.learn_s, row.all_seconds())
         },
     }
     CacheNgrams, "entries of the n-gram cache after the last prompt" {
-        name: "cache_ngrams", title: "n-grams", unit: "entries", decimals: 0, needs: Needs::Counts,
+        name: "cache_ngrams", title: "n-grams", unit: "entries", decimals: 0, timed: false,
         sums: |answer| {
             answer.drafted()?;
             ratio(answer.end_ngrams, 1)
         },
     }
     CacheMegabytes, "memory of the n-gram cache after the last prompt, 10^6 bytes" {
-        name: "cache_mb", title: "cache MB", unit: "MB", decimals: 3, needs: Needs::Counts,
+        name: "cache_mb", title: "cache MB", unit: "MB", decimals: 3, timed: false,
         sums: |answer| {
             answer.drafted()?;
             ratio(answer.end_bytes as f64 / 1e6, 1)
@@ -278,12 +269,7 @@ impl Metric {
 
     /// True if it needs times, which are valid only in exclusive stages.
     pub fn is_timed(self) -> bool {
-        self.define().needs == Needs::Times
-    }
-
-    /// True if it needs the text of answers.
-    pub fn needs_text(self) -> bool {
-        self.define().needs == Needs::Text
+        self.define().timed
     }
 
     /// A value with its unit as in tables: `0.33`, `1.58x`, `41.2`.

@@ -3,7 +3,9 @@
 //! A table is one row group of required columns: text as UTF-8, counts as unsigned integers, all
 //! others as doubles; compressed with zstd.
 
-use crate::{Column, ColumnData, ColumnKind, FlatColumn, FlatTable, ResultsError, Row, part_path};
+use crate::{
+    Column, ColumnData, ColumnKind, FlatColumn, FlatTable, ResultsError, Row, write_atomically,
+};
 use parquet::basic::{
     Compression, Encoding, LogicalType, Repetition, Type as PhysicalType, ZstdLevel,
 };
@@ -19,6 +21,9 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Writer of a row group.
+type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
+
 /// Compression level of zstd: files are written once and kept for years.
 const COMPRESSION: i32 = 19;
 
@@ -27,34 +32,25 @@ pub fn table_path<R: Row>(dir: &Path) -> PathBuf {
     dir.join(format!("{}.parquet", R::TABLE))
 }
 
-/// Writes a table through `*.part` and a rename.
+/// Writes a table, whole or not at all.
 ///
 /// # Errors
 /// An I/O or parquet error naming the file.
 pub fn write_table<R: Row>(dir: &Path, rows: &[R]) -> Result<(), ResultsError> {
-    through_part(&table_path::<R>(dir), |file| {
-        write_columns(file, R::TABLE, R::COLUMNS, &R::to_columns(rows))
-    })
+    let file = columns_file(R::TABLE, R::COLUMNS, &R::to_columns(rows));
+    write_file(&table_path::<R>(dir), file)
 }
 
-/// Writes a flat table as one Parquet file, through `*.part` and a rename. Missing values are null.
+/// Writes a flat table as one Parquet file, whole or not at all. Missing values are null.
 ///
 /// # Errors
 /// An I/O or parquet error naming the file.
 pub fn write_flat(path: &Path, table: &FlatTable) -> Result<(), ResultsError> {
-    through_part(path, |file| write_nullable(file, table))
+    write_file(path, nullable_file(table))
 }
 
-fn through_part(
-    path: &Path,
-    write: impl FnOnce(&File) -> Result<(), ParquetError>,
-) -> Result<(), ResultsError> {
-    let part = part_path(path);
-    let io = |source| ResultsError::io("write", path, source);
-    let file = File::create(&part).map_err(io)?;
-    write(&file).map_err(|error| damaged(path, &error))?;
-    file.sync_all().map_err(io)?;
-    std::fs::rename(&part, path).map_err(io)
+fn write_file(path: &Path, content: Result<Vec<u8>, ParquetError>) -> Result<(), ResultsError> {
+    write_atomically(path, &content.map_err(|error| damaged(path, &error))?)
 }
 
 /// Reads the columns of `R` from its table, and no others. Optional columns that the table lacks
@@ -107,12 +103,12 @@ fn damaged(path: &Path, error: &ParquetError) -> ResultsError {
     }
 }
 
-fn write_columns(
-    file: &File,
+/// Content of the file of a table.
+fn columns_file(
     table: &str,
     columns: &[Column],
     data: &[ColumnData],
-) -> Result<(), ParquetError> {
+) -> Result<Vec<u8>, ParquetError> {
     // A column of unknown values is left out to save space.
     let columns = columns.iter().zip(data);
     let columns: Vec<(&Column, &ColumnData)> = columns
@@ -135,47 +131,45 @@ fn write_columns(
         }
     }
     let fields = fields.collect::<Result<_, _>>()?;
-    write_group(file, table, fields, properties.build(), |group| {
+    group_file(table, fields, properties.build(), |group| {
         let mut columns = columns.iter();
         columns.try_for_each(|(_, data)| write_column(group, data, None))
     })
 }
 
-fn write_nullable(file: &File, table: &FlatTable) -> Result<(), ParquetError> {
+fn nullable_file(table: &FlatTable) -> Result<Vec<u8>, ParquetError> {
     let fields = table.columns.iter();
     let fields = fields.map(|own| field(&own.name, own.data().kind(), Repetition::OPTIONAL));
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
     let fields = fields.collect::<Result<_, _>>()?;
-    write_group(file, "rows", fields, properties, |group| {
+    group_file("rows", fields, properties, |group| {
         let mut columns = table.columns.iter();
         columns.try_for_each(|column| write_column(group, column.data(), Some(column)))
     })
 }
 
-/// Writes a file of one row group.
-fn write_group(
-    file: &File,
+/// Content of a file of one row group.
+fn group_file(
     table: &str,
     fields: Vec<Arc<Type>>,
     properties: WriterProperties,
-    write: impl FnOnce(&mut SerializedRowGroupWriter<'_, &File>) -> Result<(), ParquetError>,
-) -> Result<(), ParquetError> {
+    write: impl FnOnce(&mut Group<'_>) -> Result<(), ParquetError>,
+) -> Result<Vec<u8>, ParquetError> {
     let schema = Type::group_type_builder(table)
         .with_fields(fields)
         .build()?;
-    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))?;
+    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
     write(&mut group)?;
     group.close()?;
-    writer.close()?;
-    Ok(())
+    writer.into_inner()
 }
 
 /// Writes the next column; for a column with nulls, only the values that exist.
 fn write_column(
-    group: &mut SerializedRowGroupWriter<'_, &File>,
+    group: &mut Group<'_>,
     data: &ColumnData,
     nulls: Option<&FlatColumn>,
 ) -> Result<(), ParquetError> {
@@ -195,7 +189,7 @@ fn write_column(
 }
 
 fn write_values<T: DataType, V>(
-    group: &mut SerializedRowGroupWriter<'_, &File>,
+    group: &mut Group<'_>,
     all: &[V],
     nulls: Option<&FlatColumn>,
     stored: fn(&V) -> T::T,
@@ -330,8 +324,8 @@ mod tests {
             .position(|column| column.name == "finish")
             .unwrap();
         data[finish] = ColumnData::Text(vec!["end".into(); 3]);
-        let file = File::create(table_path::<PromptRow>(folder.path())).unwrap();
-        write_columns(&file, PromptRow::TABLE, &kept, &data).unwrap();
+        let file = columns_file(PromptRow::TABLE, &kept, &data);
+        write_file(&table_path::<PromptRow>(folder.path()), file).unwrap();
         read_table::<PromptRow>(folder.path())
     }
 

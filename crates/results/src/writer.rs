@@ -4,8 +4,8 @@ use crate::journal::{Journal, JournalLength, journal_path, read_journal};
 use crate::machine::utc_now;
 use crate::parquet::{table_path, write_table};
 use crate::{
-    CellStatus, HeadRow, MANIFEST_FILE, Manifest, NGRAMS_FILE, NgramRow, PromptRow, ResultsError,
-    RoundRow, Row, RowCounts, UpdateRow, part_path, write_atomically,
+    CellStatus, HeadRow, Manifest, NGRAMS_FILE, NgramRow, PromptRow, ResultsError, RoundRow, Row,
+    RowCounts, UpdateRow, write_atomically,
 };
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,6 @@ impl CellWriter {
         clear::<UpdateRow>(dir)?;
         clear::<HeadRow>(dir)?;
         remove(&dir.join(NGRAMS_FILE))?;
-        remove(&part_path(&dir.join(MANIFEST_FILE)))?;
         Ok(Self {
             dir: dir.to_path_buf(),
             manifest: running(manifest, dir)?,
@@ -279,10 +278,8 @@ fn convert<R: Row>(journal: &Journal<R>, dir: &Path) -> Result<(), ResultsError>
 }
 
 fn clear<R: Row>(dir: &Path) -> Result<(), ResultsError> {
-    let table = table_path::<R>(dir);
     remove(&journal_path(dir, R::TABLE))?;
-    remove(&part_path(&table))?;
-    remove(&table)
+    remove(&table_path::<R>(dir))
 }
 
 fn remove(path: &Path) -> Result<(), ResultsError> {

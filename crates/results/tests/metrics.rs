@@ -90,8 +90,10 @@ fn every_metric_by_hand() {
             metric.name()
         );
     }
-    for metric in Metric::ALL.into_iter().filter(|metric| metric.needs_text()) {
-        assert_eq!(value(metric, &[prompt()]), None);
+    // The others need the text of the answer, or its end.
+    let others = |metric: &Metric| expected.iter().all(|(known, _)| known != metric);
+    for metric in Metric::ALL.into_iter().filter(others) {
+        assert_eq!(value(metric, &[prompt()]), None, "{}", metric.name());
     }
 }
 

@@ -174,12 +174,6 @@ impl Totals {
         ratio(self.acceptance_sum, self.proposing_rounds)
     }
 
-    /// Pooled acceptance rate: all accepted over all proposed tokens. Long drafts weigh more than
-    /// in [`acceptance_rate`](Self::acceptance_rate).
-    pub fn pooled_acceptance_rate(&self) -> f64 {
-        ratio(self.accepted as f64, self.proposed)
-    }
-
     /// Block efficiency: emitted target tokens per target forward, including the bonus or residual
     /// token. Prefill counts on neither side. Plain decoding has 1.
     pub fn block_efficiency(&self) -> f64 {
@@ -190,11 +184,6 @@ impl Totals {
     /// vocabularies, whose tokens differ in length.
     pub fn bytes_per_forward(&self) -> f64 {
         ratio(self.emitted_bytes as f64, self.rounds)
-    }
-
-    /// Accepted merged n-grams per round ("n-gram hits", Table 5).
-    pub fn ngram_hits(&self) -> f64 {
-        ratio(self.ngrams_accepted as f64, self.rounds)
     }
 }
 
@@ -236,16 +225,13 @@ mod tests {
         totals.add(&round(&[Direct, Ngram, Ngram, Direct], 2, 3));
         totals.add(&round(&[Direct], 0, 1));
         totals.add(&round(&[], 0, 1));
-        // Means over proposing rounds: (2/4 + 0/1) / 2; pooled: 2/5.
+        // Means over proposing rounds: (2/4 + 0/1) / 2.
         assert_eq!(totals.acceptance_rate(), 0.25);
-        assert_eq!(totals.pooled_acceptance_rate(), 0.4);
+        assert_eq!((totals.accepted, totals.proposed), (2, 5));
         assert_eq!(totals.block_efficiency(), 5.0 / 3.0);
         assert_eq!(totals.bytes_per_forward(), 20.0 / 3.0);
-        assert_eq!(totals.ngram_hits(), 1.0 / 3.0);
-        assert_eq!(
-            (totals.ngrams_proposed, totals.inserted, totals.drafted),
-            (2, 3, 5)
-        );
+        assert_eq!((totals.ngrams_proposed, totals.ngrams_accepted), (2, 1));
+        assert_eq!((totals.inserted, totals.drafted), (3, 5));
         assert_eq!(totals.timings.total(), 3.0);
         let mut twice = totals.clone();
         twice.merge(&totals);

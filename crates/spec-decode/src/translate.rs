@@ -1,6 +1,6 @@
 //! Translation of drafted tokens to proposed target tokens: Algorithm 1's translation, Eq. 1.
 
-use ngram_cache::{Kind, Translated, translate_with};
+use ngram_cache::{Kind, Translated};
 use vocab_align::{DraftId, TargetId};
 
 use crate::lexicon::Lexicon;
@@ -30,5 +30,5 @@ pub(crate) fn looked_up(tokens: &[TargetId]) -> Vec<Proposal> {
 /// Spans are adjacent and start at 0. A trailing path without a target token is left out.
 pub fn translate(draft: &[DraftId], lexicon: &Lexicon<'_>) -> Vec<Proposal> {
     let direct = lexicon.direct();
-    translate_with(draft, |token| direct.target_of(token), lexicon.cache())
+    ngram_cache::translate(draft, |token| direct.target_of(token), lexicon.cache())
 }

@@ -112,7 +112,7 @@ fn a_drafter_that_agrees_is_mostly_accepted_and_ngrams_help() {
     };
     let (tli, paper) = (totals(VerifyMode::Tli), totals(VerifyMode::Paper));
     assert_eq!(tli.ngrams_proposed, 0);
-    assert!(paper.ngram_hits() > 0.1, "{paper:?}");
+    assert!(paper.ngrams_accepted * 10 > paper.rounds, "{paper:?}");
     assert!(
         paper.acceptance_rate() > tli.acceptance_rate(),
         "{paper:?}\n{tli:?}"

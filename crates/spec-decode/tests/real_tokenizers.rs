@@ -108,7 +108,8 @@ fn one_shared_vocabulary_accepts_everything() {
         let mut cache = NgramCache::new(CacheConfig::default());
         let totals = recite(&pair, mode, &mut cache);
         assert_eq!(cache.len(), 0, "{mode}");
-        assert!(totals.pooled_acceptance_rate() > 0.9, "{mode} {totals:?}");
+        let accepted = totals.accepted as f64 / totals.proposed as f64;
+        assert!(accepted > 0.9, "{mode} {totals:?}");
     }
 }
 

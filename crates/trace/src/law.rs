@@ -112,9 +112,7 @@ impl Law {
         match self {
             Self::Full { logits, .. } => logits.extend_from_slice(row),
             Self::Top { top, .. } => {
-                let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let sum: f64 = row.iter().map(|x| f64::from(x - most).exp()).sum();
-                let shift = f64::from(most) + sum.ln();
+                let shift = log_sum_exp(row);
                 let entries = largest(row, *top)
                     .into_iter()
                     .map(|id| (id, f64::from(row[id as usize]) - shift))
@@ -251,9 +249,16 @@ impl Law {
     }
 }
 
+/// `ln sum_i e^(x_i)` of logits, which are finite or `-inf`.
+pub fn log_sum_exp(row: &[f32]) -> f64 {
+    let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = row.iter().map(|x| f64::from(x - most).exp()).sum();
+    f64::from(most) + sum.ln()
+}
+
 /// Columns of the `count` largest values, in falling order; of equal values the lower column comes
 /// first.
-pub(crate) fn largest(row: &[f32], count: usize) -> Vec<u32> {
+pub fn largest(row: &[f32], count: usize) -> Vec<u32> {
     let order = |a: &u32, b: &u32| {
         let (x, y) = (row[*a as usize], row[*b as usize]);
         y.partial_cmp(&x).unwrap_or(Ordering::Equal).then(a.cmp(b))

@@ -133,11 +133,6 @@ impl TailTrainer {
         self.inner.config()
     }
 
-    /// Index of the first trained block.
-    pub fn first(&self) -> usize {
-        self.inner.layout.first()
-    }
-
     /// Number of steps and moments, for saving.
     pub fn optimizer(&self) -> &AdamW {
         self.inner.optimizer()

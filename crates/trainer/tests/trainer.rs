@@ -390,7 +390,7 @@ fn gradients_and_adamw_match_pytorch() {
 fn as_stored(checkpoint: &Checkpoint) -> BTreeMap<String, Vec<f32>> {
     let mut tensors: BTreeMap<String, Vec<f32>> = BTreeMap::new();
     for (name, _) in expected_tensors(&checkpoint.config) {
-        let whole = stored(&checkpoint.config, &name).name;
+        let whole = stored(&checkpoint.config, &name);
         let values = &checkpoint.tensors[&name].data;
         tensors.entry(whole).or_default().extend(values);
     }

@@ -151,11 +151,6 @@ impl Tables {
         self.by_content.find(&self.contents, content.as_bytes())
     }
 
-    /// The first byte that has no token of its own.
-    pub(crate) fn missing_byte(&self) -> Option<u8> {
-        (0..=255).find(|byte| self.byte_tokens[usize::from(*byte)] == NONE)
-    }
-
     /// Appends tokens for text character by character; a character without a token becomes byte
     /// tokens. Returns false if a byte has none; then nothing from that character on is appended.
     pub(crate) fn spell(&self, text: &[u8], ids: &mut Vec<u32>) -> bool {

@@ -14,7 +14,7 @@ use crate::pipeline::{Pipeline, Segmentation, spells};
 use crate::prefix::Opening;
 use crate::roles::SpecialRole;
 use crate::spelling::Spelling;
-use crate::tables::{Kind, Tables};
+use crate::tables::Tables;
 
 /// A tokenizer whose tokens are byte strings.
 ///
@@ -383,17 +383,6 @@ impl<I: TokenId> Vocabulary<I> {
         ids.iter()
             .map(|id| self.bytes(*id).map_or(0, <[u8]>::len))
             .collect()
-    }
-
-    /// The first byte that has no token of its own; `None` if the vocabulary can express any text.
-    /// A drafter reads an unknown token, or nothing, instead of text that it has no tokens for.
-    pub fn missing_byte(&self) -> Option<u8> {
-        self.tables().missing_byte()
-    }
-
-    /// True for a byte-fallback token `<0xNN>`.
-    pub fn is_byte_fallback(&self, id: I) -> bool {
-        self.tables().kind(id.get()) == Kind::Byte
     }
 
     /// The character for a word-initial space in this vocabulary's strings.

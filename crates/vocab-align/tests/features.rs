@@ -399,6 +399,11 @@ fn without(json: &mut Value, missing: impl Fn(char) -> bool) {
     });
 }
 
+/// The first byte without a token of its own.
+fn missing_byte(vocabulary: &Vocabulary<DraftId>) -> Option<u8> {
+    (0..=255).find(|byte| vocabulary.spell(&[*byte]).unwrap().is_empty())
+}
+
 /// Alphabets without the bytes that UTF-8 never has (as added tokens or not at all), and without
 /// some that it has.
 #[test]
@@ -408,7 +413,7 @@ fn partial_alphabets() {
     without(&mut json, never);
     check("no bytes that UTF-8 never has", &json);
     let partial: Vocabulary<DraftId> = load(&json, "partial");
-    assert_eq!(partial.missing_byte(), Some(0xC0));
+    assert_eq!(missing_byte(&partial), Some(0xC0));
     for c in "ÀÁõö÷øùúûüýþÿ".chars() {
         add(
             &mut json,
@@ -421,7 +426,7 @@ fn partial_alphabets() {
         full.bytes(full.find_content("õ").unwrap()),
         Some(&[0xF5][..])
     );
-    assert_eq!(full.missing_byte(), None);
+    assert_eq!(missing_byte(&full), None);
     check("these bytes as added tokens", &json);
 
     let mut json = byte_level_json(100);

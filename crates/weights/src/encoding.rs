@@ -31,9 +31,9 @@ pub enum Encoding {
     Q6K,
 }
 
-/// The smallest part of a tensor that is stored by itself.
+/// Size of a block, the smallest part of a tensor that is stored by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct BlockSize {
     /// Number of its values.
     pub values: usize,
     /// Its size in bytes.
@@ -44,8 +44,8 @@ pub struct Block {
 const SUPER: usize = 256;
 
 impl Encoding {
-    /// A block of this encoding. Plain numbers are blocks of one value.
-    pub fn block(self) -> Block {
+    /// Size of a block of this encoding. Plain numbers are blocks of one value.
+    pub fn block(self) -> BlockSize {
         let (values, bytes) = match self {
             Self::F32 => (1, 4),
             Self::F16 | Self::Bf16 => (1, 2),
@@ -58,7 +58,7 @@ impl Encoding {
             Self::Q5K => (SUPER, 176),
             Self::Q6K => (SUPER, 210),
         };
-        Block { values, bytes }
+        BlockSize { values, bytes }
     }
 
     /// Size in bytes of `values` values; `None` if they are not whole blocks, or too many for the

@@ -215,7 +215,7 @@ impl<'a> Keys<'a> {
 }
 
 /// True if a value switches something off: null, false, zero, or an empty list, object or text.
-pub(crate) fn is_inert(value: &Value) -> bool {
+pub fn is_inert(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(on) => !on,

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::LmError;
 
 pub(crate) use families::known_model_types;
-pub(crate) use keys::is_inert;
+pub use keys::is_inert;
 pub use rope::{Rope, RopeScaling};
 
 /// Families of decoders, by `model_type`. The family determines how files are read and written; the

@@ -57,6 +57,14 @@ impl LmConfig {
         }
         if let (Some(key), Some(local)) = (family.local_rope(), &self.local_rope) {
             keys.insert(key.into(), local.theta.into());
+            if local.scaling != RopeScaling::Default {
+                // transformers expects both rotations here if there is one.
+                let both = json!({
+                    "full_attention": scaling(&self.rope),
+                    "sliding_attention": scaling(local),
+                });
+                keys.insert("rope_parameters".into(), both);
+            }
         }
     }
 

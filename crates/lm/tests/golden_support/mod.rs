@@ -226,15 +226,18 @@ fn loaded(folder: &Path, prefix: &str) -> Checkpoint {
 /// Writes the files of a golden's model that a download would have.
 pub fn write_files(folder: &Path, prefix: &str, to: &Path) {
     let config = LmConfig::from_file(&folder.join("config.json")).unwrap();
-    let mut tensors = BTreeMap::new();
-    for (name, mut shape) in expected_tensors(&config) {
-        let at = stored(&config, &name);
-        if at.rows.is_some() {
-            shape[0] = at.of;
-        }
-        let data = weights(&config, &at.name, &shape);
-        tensors.insert(format!("{prefix}{}", at.name), HostTensor { shape, data });
+    let mut shapes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (name, shape) in expected_tensors(&config) {
+        let whole = shapes.entry(stored(&config, &name));
+        whole
+            .and_modify(|whole| whole[0] += shape[0])
+            .or_insert(shape);
     }
+    let tensors = shapes.into_iter().map(|(name, shape)| {
+        let data = weights(&config, &name, &shape);
+        (format!("{prefix}{name}"), HostTensor { shape, data })
+    });
+    let tensors: BTreeMap<String, HostTensor> = tensors.collect();
     let path = to.join("model.safetensors");
     write_safetensors(&path, &tensors, StoredType::Bf16).unwrap();
     std::fs::copy(folder.join("config.json"), to.join("config.json")).unwrap();

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use lm::is_inert;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -168,7 +169,7 @@ impl<'a> Fields<'a> {
             let said = usual.is_some() && (value.is_boolean() || value.is_number());
             let usual = usual.and_then(|(_, usual)| serde_json::from_str(usual).ok());
             let usual = usual.is_some_and(|usual: Value| same(&usual, value));
-            if !known && !usual && (said || !is_nothing(value)) {
+            if !known && !usual && (said || !is_inert(value)) {
                 let short: String = field.chars().take(100).collect();
                 return Err(self.error(&short, format!("`{short}` is not supported")));
             }
@@ -189,16 +190,4 @@ fn whole(value: &Value) -> Option<i64> {
 
 fn same(usual: &Value, value: &Value) -> bool {
     usual == value || usual.is_number() && usual.as_f64() == value.as_f64()
-}
-
-/// True if the value is null, false, 0 or empty.
-pub(super) fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Bool(on) => !on,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(entries) => entries.is_empty(),
-    }
 }

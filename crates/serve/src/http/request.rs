@@ -1,10 +1,11 @@
 //! Requests in the format of the API, and their checks.
 
+use lm::is_inert;
 use models::{Message, TemplateRequest, TemplateValue, TemplateVariables, whole_message};
 use serde_json::Value;
 use spec_decode::{Sampling, SamplingOptions};
 
-use super::fields::{Fields, is_nothing};
+use super::fields::Fields;
 use crate::error::ApiError;
 use crate::models::Encoded;
 use crate::random::random_number;
@@ -307,7 +308,7 @@ fn read_message<'a>(
         return Err(fields.error("audio", "`audio` is not supported"));
     }
     let whole = whole_message(whole, &BESIDE_MESSAGE);
-    let steers = |field: &&str| object.get(*field).is_some_and(|value| !is_nothing(value));
+    let steers = |field: &&str| object.get(*field).is_some_and(|value| !is_inert(value));
     let plain = whole.len() == Some(2) && of_key(&whole, "content").as_str().is_some();
     Ok(ParsedMessage {
         role,
