@@ -104,7 +104,7 @@ pub(crate) fn models(models: &ModelsConfig) -> Option<Wrong> {
 }
 
 /// Keys of `decode` that all arms of a cell must share.
-const SHARED: [&str; 10] = [
+pub(crate) const SHARED: [&str; 10] = [
     "temperature",
     "top_k",
     "top_p",

@@ -245,11 +245,17 @@ impl DrafterTraining {
     /// Learns from `fresh` and from replayed examples; `None` if there is nothing to learn from.
     ///
     /// # Errors
-    /// Losses or gradients that are not finite.
-    pub(super) fn learn(
-        &mut self,
-        mut fresh: Vec<Example>,
-    ) -> Result<Option<(Update, LearntWeights)>> {
+    /// Losses or gradients that are not finite. The weights stay as they were, and the examples are
+    /// dropped: later ones can be learnt from.
+    pub(super) fn learn(&mut self, fresh: Vec<Example>) -> Result<Option<(Update, LearntWeights)>> {
+        let learnt = self.try_learn(fresh);
+        if learnt.is_err() {
+            self.trainer.clear();
+        }
+        learnt
+    }
+
+    fn try_learn(&mut self, mut fresh: Vec<Example>) -> Result<Option<(Update, LearntWeights)>> {
         let began = Instant::now();
         if self.config.likely > 0.0 {
             for (index, example) in (self.prompts..).zip(&mut fresh) {
@@ -282,9 +288,8 @@ impl DrafterTraining {
             }
             Some((losses, batch.positions(), batch.ngram_tokens()))
         };
-        self.adapter_training.replay.keep(fresh);
-        self.forget_surplus();
         let Some((losses, direct_positions, ngram_tokens)) = step else {
+            self.keep(fresh);
             return Ok(None);
         };
         let passed = began.elapsed().as_secs_f64();
@@ -294,6 +299,7 @@ impl DrafterTraining {
         let stepping = Instant::now();
         let grad_norm = self.trainer.step(self.config.lr)?;
         let step_seconds = stepping.elapsed().as_secs_f64();
+        self.keep(fresh);
         self.follow();
         let spare = self.spare.take();
         let weights = match &self.adapter_training.average {
@@ -340,8 +346,10 @@ impl DrafterTraining {
         self.adapter_training.replay.bytes() + others.sum::<usize>()
     }
 
-    /// Drops the oldest examples of the adapter with the most, until the rest fits.
-    fn forget_surplus(&mut self) {
+    /// Keeps examples to replay. If there are too many, the oldest of the adapter with the most are
+    /// dropped.
+    fn keep(&mut self, examples: Vec<Example>) {
+        self.adapter_training.replay.keep(examples);
         let others = self.others.values_mut().map(|other| &mut other.replay);
         let mut all: Vec<&mut Replay> = others.collect();
         all.push(&mut self.adapter_training.replay);

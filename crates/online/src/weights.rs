@@ -235,6 +235,14 @@ impl Gradients {
         }
     }
 
+    /// Drops the accumulated gradient.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Whole(trainer) => trainer.clear_gradient(),
+            Self::Tail(trainer) => trainer.clear_gradient(),
+        }
+    }
+
     pub(super) fn step(&mut self, lr: f64) -> Result<f64, LmError> {
         match self {
             Self::Whole(trainer) => trainer.step(lr),

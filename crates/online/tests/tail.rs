@@ -155,6 +155,25 @@ fn it_goes_on_where_it_was_saved_and_refuses_another_cut() {
 }
 
 #[test]
+fn an_update_that_fails_changes_nothing() {
+    for blocks in [0, 1] {
+        let config = LearnConfig {
+            replay: 0,
+            ..settings(blocks)
+        };
+        let mut hurt = learner(config, 1).unwrap();
+        let mut well = learner(config, 1).unwrap();
+        assert_eq!(study(&mut hurt, 0..4), study(&mut well, 0..4));
+        let mut odd = example(9, &mut engine(blocks));
+        odd.chunks[0].law = Some(TeacherRow::new((300..1200).map(|_| f32::NAN)));
+        hurt.push(odd.clone()).unwrap();
+        let error = hurt.push(odd).unwrap_err();
+        assert!(matches!(error, OnlineError::Diverged(_)), "{error}");
+        assert_eq!(study(&mut hurt, 4..8), study(&mut well, 4..8));
+    }
+}
+
+#[test]
 fn what_cannot_learn_is_refused() {
     let error = |blocks| {
         let made = learner(settings(blocks), 1);

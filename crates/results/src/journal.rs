@@ -64,10 +64,12 @@ impl<R: Row> Journal<R> {
         })
     }
 
-    /// Flushes the journal and returns its length.
+    /// Writes the journal to the disk and returns its length.
     pub(crate) fn length(&mut self) -> Result<JournalLength, ResultsError> {
         self.flush()?;
-        let held = self.file.get_ref().metadata();
+        let file = self.file.get_ref();
+        // A checkpoint outlives a power failure, and what it counts has to as well.
+        let held = file.sync_data().and_then(|()| file.metadata());
         let held = held.map_err(|source| ResultsError::io("read", &self.path, source))?;
         Ok(JournalLength {
             bytes: held.len(),

@@ -103,7 +103,7 @@ impl CellWriter {
         })
     }
 
-    /// Lengths of the journals; everything recorded so far is passed to the operating system.
+    /// Lengths of the journals; everything recorded so far is on the disk then.
     ///
     /// # Errors
     /// An I/O error naming the journal.

@@ -104,6 +104,14 @@ impl Options {
         }
     }
 
+    /// True if users share nothing of their texts: neither copies nor a KV cache.
+    pub(crate) fn keeps_users_apart(&self) -> bool {
+        let own = self
+            .learn
+            .is_some_and(|learn| learn.scope == LearnScope::User);
+        own || self.lookup == Some(LookupScope::User)
+    }
+
     /// Engine settings of the drafter.
     pub fn drafter_engine(&self) -> EngineSettings {
         EngineSettings {

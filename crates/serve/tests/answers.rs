@@ -274,6 +274,32 @@ fn a_chat_goes_on_where_its_caches_stopped() {
     assert_eq!(other["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 
+/// The time of a prompt and `cached_tokens` would say what others asked.
+#[test]
+fn users_who_share_no_texts_share_no_caches() {
+    for (lookup, apart) in [(None, false), (Some(serve::LookupScope::User), true)] {
+        let options = serve::Options {
+            lookup,
+            parallel: 2,
+            ..options()
+        };
+        let server = Server::start(options, None);
+        let cached = |user: &str| {
+            let more = json!({"user": user, "temperature": 0, "max_tokens": 8});
+            let (_, answer) = server.post("/v1/chat/completions", &ask(PROMPTS[0], more));
+            let cached = &answer["usage"]["prompt_tokens_details"]["cached_tokens"];
+            cached.as_u64().unwrap() > 0
+        };
+        assert!(!cached("one"));
+        assert!(cached("one"));
+        assert_eq!(cached("two"), !apart);
+        assert!(cached("two") && cached("one"));
+        // There is no third slot.
+        assert_eq!(cached("three"), !apart);
+        assert!(cached("three"));
+    }
+}
+
 #[test]
 fn several_answers_stops_and_probabilities() {
     let server = Server::start(options(), None);

@@ -244,6 +244,11 @@ impl TailTrainer {
         self.inner.pass(&sequences, objective, learn)
     }
 
+    /// Drops the accumulated gradient.
+    pub fn clear_gradient(&mut self) {
+        self.inner.clear_gradient();
+    }
+
     /// One AdamW step, as [`Trainer::step`].
     ///
     /// # Errors

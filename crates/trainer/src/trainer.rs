@@ -457,6 +457,13 @@ impl Trainer {
         sum
     }
 
+    /// Drops the accumulated gradient.
+    pub fn clear_gradient(&mut self) {
+        for lane in &mut self.lanes {
+            lane.gradients.weights.fill(0.0);
+        }
+    }
+
     /// Takes one AdamW step with learning rate `lr` on the accumulated gradient, which is then
     /// cleared. Returns the global norm of the gradient before clipping.
     ///

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::check::SHARED;
 use crate::count::PromptCounts;
 use crate::file::{ArmFile, GridFile, Heading, SegmentFile, StageFile, WhenFile};
 use crate::preset::PRESETS;
@@ -80,11 +81,6 @@ still wins over `--set decode.k=3`; `--set arm[L_DM].decode.k=3` changes the arm
 reached by their index or name: `--set segment.0.prompts.train=5`. Bare words are strings; keys that
 hold dots stand in quotation marks.
 ";
-
-const PATCHES: &str = "\
-Patches reach every key of the four sections below. All arms of a cell must share
-`decode.temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`, `max_new_tokens`, `weights`
-and `threads`; to compare these, make them an axis of the grid.";
 
 fn sections() -> Vec<Section> {
     vec![
@@ -234,7 +230,13 @@ pub fn markdown() -> String {
         match prefix {
             "arm" => page.push_str(&presets()),
             "segment" => {
-                let _ = write!(page, "\n## Settings of arms\n\n{PATCHES}\n");
+                let shared = SHARED.map(|key| format!("`{key}`")).join(", ");
+                let _ = write!(
+                    page,
+                    "\n## Settings of arms\n\nPatches reach every key of the four sections below. \
+                     All arms of a cell must share these of `[decode]`: {shared}; to compare them, \
+                     make one an axis of the grid, as `\"decode.temperature\" = [0.0, 1.0]`.\n"
+                );
             }
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! Names of the files of a state, and what identifies its drafter.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -13,8 +13,11 @@ use crate::error::{OnlineError, Result};
 const NAME: &str = "name.txt";
 /// Prefix of the names of n-gram caches.
 pub(super) const CACHES: &str = "ngrams-";
-/// Number of leading bytes of a weight file that enter the fingerprint of a drafter.
-const SAMPLE: u64 = 1 << 20;
+/// Number of places of a weight file, at equal distances, that enter the fingerprint of a drafter:
+/// more than a drafter has matrices.
+const PLACES: u64 = 1024;
+/// Number of bytes at each place.
+const SAMPLE: u64 = 4096;
 
 /// A folder name for `name` that is valid on all file systems; the digits at the end keep different
 /// names different. What has no name is for all targets.
@@ -25,7 +28,7 @@ pub fn file_name(name: &str) -> String {
         name => name.chars().map(plain).take(40).collect(),
     };
     let digest = Sha256::digest(name.as_bytes());
-    format!("{readable}-{}", hex(&digest[..4]))
+    format!("{readable}-{}", hex(&digest[..16]))
 }
 
 /// A name for a vocabulary that depends on its tokens alone: the first half of a SHA-256 over kind,
@@ -51,8 +54,9 @@ pub fn cache_name(pair: &Pair) -> String {
     format!("{CACHES}{draft}-{target}.bin")
 }
 
-/// Fingerprint of a drafter: configuration, tokenizer, and the size and the first bytes of every
-/// weight file.
+/// Fingerprint of a drafter: configuration, tokenizer, and the size of every weight file with bytes
+/// from all parts of it, so that what learnt on one drafter is not put on another one that was
+/// trained from it.
 pub(super) fn fingerprint(folder: &Path) -> Result<String> {
     let mut hasher = Sha256::new();
     for path in entries(folder)? {
@@ -61,15 +65,26 @@ pub(super) fn fingerprint(folder: &Path) -> Result<String> {
         if !whole && !models::is_weight_file(&path) {
             continue;
         }
-        let file = File::open(&path).map_err(OnlineError::io(&path))?;
         hasher.update(name.as_bytes());
-        hasher.update(file.metadata()?.len().to_le_bytes());
-        let mut start = Vec::new();
-        file.take(if whole { u64::MAX } else { SAMPLE })
-            .read_to_end(&mut start)?;
-        hasher.update(start);
+        let sampled = sample(&path, if whole { 1 } else { PLACES });
+        hasher.update(sampled.map_err(OnlineError::io(&path))?);
     }
     Ok(hex(&hasher.finalize()[..16]))
+}
+
+/// The size of a file and the bytes at so many places of it, which lie at equal distances; all bytes
+/// if there is one place.
+fn sample(path: &Path, places: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let mut bytes = size.to_le_bytes().to_vec();
+    let distance = size.div_ceil(places).max(1);
+    let each = if places == 1 { size } else { SAMPLE };
+    for place in (0..size).step_by(usize::try_from(distance).unwrap_or(usize::MAX)) {
+        file.seek(SeekFrom::Start(place))?;
+        (&file).take(each).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -110,7 +125,29 @@ pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn another_drafter_has_another_fingerprint_wherever_it_differs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let mut weights = vec![0_u8; 5 << 20];
+        fs::write(folder.path().join("config.json"), "{}").unwrap();
+        let mut print = |at: Option<usize>| {
+            at.into_iter().for_each(|at| weights[at..at + 8192].fill(1));
+            fs::write(&path, &weights).unwrap();
+            fingerprint(folder.path()).unwrap()
+        };
+        let prints: BTreeSet<String> = [None, Some(0), Some(3 << 20), Some((5 << 20) - 8192)]
+            .map(&mut print)
+            .into();
+        assert_eq!(prints.len(), 4);
+        assert!(prints.contains(&print(None)));
+        fs::write(folder.path().join("config.json"), "{ }").unwrap();
+        assert!(!prints.contains(&fingerprint(folder.path()).unwrap()));
+    }
 
     #[test]
     fn names_become_file_names_that_stay_apart() {

@@ -2,7 +2,6 @@
 
 use adaptive_draft::{Answer, Costs, Way};
 use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
-use vocab_align::TargetId;
 
 use super::lengths::{Drafts, LengthPolicy, Lookup};
 use super::sequence::{Prefilling, Sequence, Slot, WeightsVersion};
@@ -12,7 +11,7 @@ use crate::error::{ApiError, Result, ServeError};
 use crate::learn::queue::{LearnerQueue, Terms};
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
-use crate::request::{Event, Job};
+use crate::request::{Event, Job, Request};
 
 /// Number of prompt tokens that are read in a step, so that running answers continue while a long
 /// prompt is read.
@@ -50,8 +49,9 @@ impl Decoder {
 
     pub(super) fn assign_slot(&mut self, mut job: Job) {
         let prompt = &job.request.prompt.target;
-        match self.take_slot(job.request.target, prompt) {
-            Ok(slot) => {
+        match self.take_slot(&job.request) {
+            Ok(mut slot) => {
+                slot.user.clone_from(&job.request.user);
                 let cached = slot.session.held(prompt).min(prompt.len() - 1);
                 self.prefilling.push_back(Prefilling { job, slot, cached });
             }
@@ -155,47 +155,26 @@ impl Decoder {
         self.learner.as_ref().map(LearnerQueue::terms)
     }
 
-    /// The idle slot of a target whose caches hold most of a prompt. If none holds half of it: a
-    /// new slot or, if there may be no more, the one that was unused for longest.
-    pub(super) fn take_slot(&mut self, target: usize, prompt: &[TargetId]) -> Result<Slot> {
-        let fitting = self
-            .idle
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| slot.target == target);
-        let best = fitting
-            .map(|(i, slot)| (slot.session.held(prompt), i))
-            .max_by_key(|(held, _)| *held);
-        let slots = self.idle.len() + self.running.len() + self.prefilling.len();
-        if let Some((held, i)) = best
-            && (2 * held >= prompt.len() || slots >= self.options.parallel)
-        {
-            // If no cache holds half of the prompt, the slot that was unused for longest is
-            // replaced.
-            let oldest = |target: usize| {
-                let own = self
-                    .idle
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, s)| s.target == target);
-                own.min_by_key(|(_, slot)| slot.last_used).map(|(i, _)| i)
-            };
-            let i = if 2 * held >= prompt.len() {
-                i
-            } else {
-                oldest(target).unwrap_or(i)
-            };
+    /// The idle slot whose caches hold most of a prompt. If none holds half of it: a new slot or, if
+    /// there may be no more, the place of the one that was unused for longest.
+    fn take_slot(&mut self, request: &Request) -> Result<Slot> {
+        let (target, prompt) = (request.target, &request.prompt.target[..]);
+        let apart = self.options.keeps_users_apart();
+        let fits = |slot: &Slot| slot.target == target && (!apart || slot.user == request.user);
+        let idle = || self.idle.iter().enumerate();
+        let held = idle().filter(|(_, slot)| fits(slot));
+        let held = held.map(|(i, slot)| (slot.session.held(prompt), i));
+        if let Some((_, i)) = held.max().filter(|(held, _)| 2 * held >= prompt.len()) {
             return Ok(self.idle.swap_remove(i));
         }
-        if slots >= self.options.parallel {
-            // All slots are of other targets: the one that was unused for longest is freed.
-            let oldest = self
-                .idle
-                .iter()
-                .enumerate()
-                .min_by_key(|(_, slot)| slot.last_used);
+        if self.idle.len() + self.running.len() + self.prefilling.len() >= self.options.parallel {
+            // A slot of another target is freed only if there is none of this one.
+            let oldest = idle().min_by_key(|(_, slot)| (slot.target != target, slot.last_used));
             if let Some((i, _)) = oldest {
-                self.idle.swap_remove(i);
+                let slot = self.idle.swap_remove(i);
+                if fits(&slot) {
+                    return Ok(slot);
+                }
             }
         }
         self.new_slot(target)

@@ -71,17 +71,25 @@ impl DraftLengths {
             .collect()
     }
 
+    /// True if an adapter has statistics of its own, or may have.
+    fn has_room(&self, adapter: &str) -> bool {
+        self.known.len() < MAX_ADAPTERS || self.known.contains_key(adapter)
+    }
+
     /// Statistics that an answer uses and adds to: those of `adapter`, or of its target if too many
     /// adapters have their own.
     fn of(&mut self, adapter: &str) -> &mut AdapterLengths {
-        let full = self.known.len() >= MAX_ADAPTERS && !self.known.contains_key(adapter);
-        let name = if full { target_of(adapter) } else { adapter };
+        let name = match self.has_room(adapter) {
+            true => adapter,
+            false => target_of(adapter),
+        };
         let longest = self.longest;
         let fresh = || AdapterLengths::new(Vec::new(), longest);
         self.known.entry(name.to_owned()).or_insert_with(fresh)
     }
 
-    /// Replaces the head of an adapter; `steps` is the number of its training steps.
+    /// Replaces the head of an adapter; `steps` is the number of its training steps. The head of an
+    /// adapter that shares the statistics of its target is left out: the target has its own.
     pub(super) fn follow(
         &mut self,
         adapter: &str,
@@ -89,6 +97,9 @@ impl DraftLengths {
         steps: u64,
         costs: &ConcurrentCosts,
     ) {
+        if !self.has_room(adapter) && target_of(adapter) != adapter {
+            return;
+        }
         let longest = self.longest;
         let known = self.of(adapter);
         known.head = Some((steps, head));
@@ -375,5 +386,34 @@ impl DraftPolicy for Policy {
 
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner().observe(outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_user_without_room_does_not_replace_its_targets() {
+        let (width, longest) = (4, 8);
+        let mut lengths = DraftLengths::new(BTreeMap::new(), width, longest);
+        let costs = ConcurrentCosts {
+            concurrency: 1,
+            costs: Costs::default(),
+        };
+        let head = Arc::new(Head::new(width + SCALARS, 8, 1));
+        lengths.follow("L", Arc::clone(&head), TRAINED, &costs);
+        for user in 1..MAX_ADAPTERS {
+            lengths.follow(&format!("L/{user}"), Arc::clone(&head), 1, &costs);
+        }
+        assert!(lengths.by_head("L") && !lengths.by_head("L/1"));
+        lengths.follow("L/late", Arc::clone(&head), 1, &costs);
+        assert_eq!(lengths.known.len(), MAX_ADAPTERS);
+        assert_eq!(
+            lengths.known["L"].head.as_ref().map(|own| own.0),
+            Some(TRAINED)
+        );
+        lengths.follow("L/1", head, TRAINED, &costs);
+        assert!(lengths.by_head("L/1"));
     }
 }

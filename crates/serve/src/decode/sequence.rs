@@ -26,6 +26,8 @@ use crate::request::{Done, Event, Job, LogProbs, Piece, Request, Token, TokenOri
 /// A pair of KV caches, used by one sequence at a time.
 pub(crate) struct Slot {
     pub(crate) target: usize,
+    /// The user whose prompt and answer the caches hold.
+    pub(crate) user: String,
     pub(crate) session: Session<Engine, TargetModel>,
     /// Weights of the drafter.
     pub(crate) weights: WeightsVersion,
@@ -462,6 +464,7 @@ impl Slot {
     pub(crate) fn new(target: usize, session: Session<Engine, TargetModel>) -> Self {
         Self {
             target,
+            user: String::new(),
             session,
             weights: WeightsVersion::default(),
             last_used: Instant::now(),

@@ -41,7 +41,9 @@ impl Decoder {
         if !self.is_busy() {
             return;
         }
+        self.probe();
         let mut step = Step {
+            prompt_seconds: began.elapsed().as_secs_f64(),
             sequences: self.running.len(),
             alone: self.running.len() == 1,
             target: match &self.running[..] {
@@ -54,7 +56,6 @@ impl Decoder {
         self.commit_replies(&mut step, &mut failed, &mut ended);
         // An answer that ended by a reply does not draft again.
         self.end_answers(std::mem::take(&mut failed), std::mem::take(&mut ended));
-        self.probe();
         self.open_rounds();
         let only = self.only_target();
         let drafted = self.draft(&mut failed);

@@ -45,12 +45,18 @@ impl Learners {
     /// The adapter that learns in place of `wanted`: that of its target, if there are too many.
     pub(super) fn name(&mut self, wanted: String) -> String {
         let known = self.names.contains(&wanted);
-        match (
-            known || self.names.len() < MAX_ADAPTERS,
-            wanted.split_once('/'),
-        ) {
-            (false, Some((target, _))) => target.to_owned(),
+        let name = match wanted.split_once('/') {
+            Some((target, _)) if !known && self.names.len() >= MAX_ADAPTERS => target.to_owned(),
             _ => wanted,
+        };
+        self.learns(&name);
+        name
+    }
+
+    /// Counts an adapter among those in use.
+    fn learns(&mut self, name: &str) {
+        if !self.names.iter().any(|known| known == name) {
+            self.names.push(name.to_owned());
         }
     }
 
@@ -86,17 +92,11 @@ impl Learners {
             }
             self.by_name.insert(key.clone(), learner);
         }
-        if !self.names.iter().any(|known| known == name) {
-            self.names.push(name.to_owned());
-        }
+        self.learns(name);
         let learner = self.by_name.get_mut(&key);
         let learner = learner.ok_or(ServeError::Internal("a learner just made"))?;
         learner.turn_to(name)?;
         Ok(learner)
-    }
-
-    pub(super) fn forget(&mut self, name: &str) {
-        self.by_name.remove(&self.key(name));
     }
 
     /// Writes all learners.

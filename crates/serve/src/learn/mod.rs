@@ -5,8 +5,9 @@ mod heads;
 mod learners;
 pub(crate) mod queue;
 mod recorded;
+mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
@@ -27,6 +28,7 @@ use heads::Heads;
 use learners::Learners;
 use queue::{AnswerExamples, LearnerMessage, LearnerQueue, Terms};
 pub use recorded::{KnownRow, RecordedAnswer, RecordedLearner};
+use waiting::Waiting;
 
 /// Maximum number of examples that wait for the learner; more are dropped.
 const WAITING: usize = 64;
@@ -44,7 +46,7 @@ pub(crate) struct LearnerThread {
     decoder: Sender<Command>,
     learners: Learners,
     heads: Heads,
-    waiting: BTreeMap<String, VecDeque<Example>>,
+    waiting: Waiting,
     /// Bytes of the examples that wait, here and in the queue.
     held: Arc<AtomicUsize>,
     state: Option<StateFolder>,
@@ -102,7 +104,8 @@ impl LearnerThread {
         };
         let mut thread = Self {
             heads: heads_of(&models, &options),
-            waiting: BTreeMap::new(),
+            // The other half is for what is on its way.
+            waiting: Waiting::new(learners.options.every, budget / 2),
             held,
             next_update: Instant::now(),
             next_save: Instant::now() + options.save_every,
@@ -135,7 +138,7 @@ impl LearnerThread {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
-            if self.due().is_some() {
+            if self.waiting.due().is_some() {
                 until = until.min(self.next_update);
             }
             match self
@@ -148,7 +151,7 @@ impl LearnerThread {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if Instant::now() >= self.next_update
-                && let Some(name) = self.due()
+                && let Some(name) = self.waiting.due()
             {
                 self.update(&name);
             }
@@ -163,18 +166,12 @@ impl LearnerThread {
 
     fn take(&mut self, answer: AnswerExamples) {
         let name = self.learners.name(answer.adapter);
-        let every = self.learners.options.every;
-        let waiting = self.waiting.entry(name.clone()).or_default();
-        waiting.push_back(answer.example);
         self.changed = true;
-        // If updates are limited, the latest answers are learnt from.
-        while waiting.len() > every {
-            let oldest = waiting.pop_front();
-            let bytes = oldest.map_or(0, |example| example.bytes());
-            self.held.fetch_sub(bytes, Ordering::Relaxed);
+        for example in self.waiting.push(&name, answer.example) {
+            self.held.fetch_sub(example.bytes(), Ordering::Relaxed);
             self.stats.example(false);
         }
-        let distils = waiting.len() >= every && Instant::now() >= self.next_update;
+        let distils = self.waiting.is_due(&name) && Instant::now() >= self.next_update;
         if self.options.adapt_length
             && let Err(error) = self.train_head(&name, answer.head_examples, distils)
         {
@@ -208,16 +205,6 @@ impl LearnerThread {
         Ok(())
     }
 
-    /// The name of an adapter that has enough examples for an update.
-    fn due(&self) -> Option<String> {
-        let every = self.learners.options.every;
-        let due = self
-            .waiting
-            .iter()
-            .find(|(_, waiting)| waiting.len() >= every);
-        due.map(|(name, _)| name.clone())
-    }
-
     fn update(&mut self, name: &str) {
         let pause = self.learners.options.updates_per_minute;
         let pause = pause.map(|n| Duration::from_secs_f64(60.0 / f64::from(n.max(1))));
@@ -226,13 +213,11 @@ impl LearnerThread {
             let error = error.in_full();
             tracing::warn!(adapter = name, "an update failed: {error}");
             self.stats.update_failed();
-            // The learner may hold half an update: it starts again from what was saved.
-            self.learners.forget(name);
         }
     }
 
     fn try_update(&mut self, name: &str) -> Result<()> {
-        let examples = self.waiting.remove(name).unwrap_or_default();
+        let examples = self.waiting.take(name);
         let bytes = examples.iter().map(Example::bytes).sum();
         self.held.fetch_sub(bytes, Ordering::Relaxed);
         let began = Instant::now();

@@ -31,6 +31,8 @@ pub(crate) struct Step {
     pub(crate) target: Option<usize>,
     pub(crate) forwards: usize,
     pub(crate) seconds: f64,
+    /// Seconds of these for reading prompts and for measuring a plain step.
+    pub(crate) prompt_seconds: f64,
     pub(crate) draft_seconds: f64,
     pub(crate) target_seconds: f64,
     pub(crate) drafting_rounds: usize,
@@ -211,7 +213,7 @@ impl Stats {
         counters.tokens += step.tokens as u64;
         if let (1, 1, Some(target)) = (step.sequences, step.drafting_rounds, step.target) {
             let (seconds, tokens) = counters.alone.entry(target).or_default();
-            *seconds = *seconds * MEMORY + step.seconds;
+            *seconds = *seconds * MEMORY + step.seconds - step.prompt_seconds;
             *tokens = *tokens * MEMORY + step.tokens as f64;
         }
     }

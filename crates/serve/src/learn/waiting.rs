@@ -1,0 +1,168 @@
+//! Examples that wait for an update of their adapter.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use distill_loss::Example;
+
+/// The examples of one adapter that no update has learnt from.
+#[derive(Default)]
+struct Adapter {
+    /// The oldest first, with the number of each arrival.
+    examples: VecDeque<(u64, Example)>,
+    /// Number of the arrival since which there are enough of them.
+    due: u64,
+}
+
+/// The examples of all adapters that no update has learnt from.
+pub(super) struct Waiting {
+    /// Number of examples of an update.
+    every: usize,
+    /// Bytes above which the oldest of other adapters leave for a new one.
+    limit: usize,
+    bytes: usize,
+    arrivals: u64,
+    adapters: BTreeMap<String, Adapter>,
+}
+
+impl Waiting {
+    pub(super) fn new(every: usize, limit: usize) -> Self {
+        Self {
+            every,
+            limit,
+            bytes: 0,
+            arrivals: 0,
+            adapters: BTreeMap::new(),
+        }
+    }
+
+    /// Adds an example. Returns those that leave for it: of its own adapter what is more than an
+    /// update needs, of the others the oldest, so that users who ask seldom do not fill the room
+    /// for good.
+    pub(super) fn push(&mut self, name: &str, example: Example) -> Vec<Example> {
+        self.arrivals += 1;
+        self.bytes += example.bytes();
+        let (number, every) = (self.arrivals, self.every);
+        let own = self.adapters.entry(name.to_owned()).or_default();
+        own.examples.push_back((number, example));
+        let mut left = Vec::new();
+        match own.examples.len().cmp(&every) {
+            std::cmp::Ordering::Less => {}
+            std::cmp::Ordering::Equal => own.due = number,
+            // If updates are limited, the latest answers are learnt from.
+            std::cmp::Ordering::Greater => left.extend(own.examples.pop_front()),
+        }
+        let mut bytes = self.bytes - bytes_of(&left);
+        while bytes > self.limit
+            && let Some(oldest) = self.oldest_but(name)
+        {
+            bytes -= oldest.1.bytes();
+            left.push(oldest);
+        }
+        self.bytes = bytes;
+        left.into_iter().map(|(_, example)| example).collect()
+    }
+
+    /// Takes out the oldest example of all adapters but `name`.
+    fn oldest_but(&mut self, name: &str) -> Option<(u64, Example)> {
+        let others = self.adapters.iter().filter(|(other, _)| *other != name);
+        let ages = others.filter_map(|(other, own)| Some((own.examples.front()?.0, other)));
+        let oldest = ages.min()?.1.clone();
+        let adapter = self.adapters.get_mut(&oldest)?;
+        let example = adapter.examples.pop_front();
+        if adapter.examples.is_empty() {
+            self.adapters.remove(&oldest);
+        }
+        example
+    }
+
+    /// True if an adapter has enough examples for an update.
+    pub(super) fn is_due(&self, name: &str) -> bool {
+        let known = self.adapters.get(name);
+        known.is_some_and(|own| own.examples.len() >= self.every)
+    }
+
+    /// Name of the adapter that has had enough examples for longest.
+    pub(super) fn due(&self) -> Option<String> {
+        let due = self.adapters.iter();
+        let due = due.filter(|(_, own)| own.examples.len() >= self.every);
+        due.min_by_key(|(_, own)| own.due)
+            .map(|(name, _)| name.clone())
+    }
+
+    /// Takes out the examples of an adapter.
+    pub(super) fn take(&mut self, name: &str) -> Vec<Example> {
+        let own = self.adapters.remove(name).unwrap_or_default();
+        let examples = own.examples.into_iter().map(|(_, example)| example);
+        let examples: Vec<Example> = examples.collect();
+        self.bytes -= examples.iter().map(Example::bytes).sum::<usize>();
+        examples
+    }
+}
+
+fn bytes_of(examples: &[(u64, Example)]) -> usize {
+    examples.iter().map(|(_, example)| example.bytes()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An example of about `kib` KiB that carries a mark.
+    fn example(mark: u32, kib: usize) -> Example {
+        Example {
+            ids: vec![mark],
+            states: vec![0.0; kib * 256],
+            ..Example::default()
+        }
+    }
+
+    fn marks(examples: &[Example]) -> Vec<u32> {
+        examples.iter().map(|example| example.ids[0]).collect()
+    }
+
+    #[test]
+    fn an_adapter_keeps_its_latest_examples() {
+        let mut waiting = Waiting::new(2, usize::MAX);
+        assert!(waiting.push("a", example(1, 1)).is_empty());
+        assert!(!waiting.is_due("a") && waiting.due().is_none());
+        assert!(waiting.push("a", example(2, 1)).is_empty());
+        assert!(waiting.is_due("a"));
+        assert_eq!(marks(&waiting.push("a", example(3, 1))), [1]);
+        assert_eq!(marks(&waiting.take("a")), [2, 3]);
+        assert_eq!((waiting.bytes, waiting.due()), (0, None));
+    }
+
+    #[test]
+    fn users_who_ask_seldom_do_not_fill_the_room() {
+        let mut waiting = Waiting::new(2, 9 * example(0, 1).bytes());
+        for user in 0..9 {
+            assert!(waiting.push(&user.to_string(), example(user, 1)).is_empty());
+        }
+        // There is no room beside them: the oldest leave.
+        assert_eq!(marks(&waiting.push("a", example(90, 4))), [0, 1, 2, 3]);
+        assert_eq!(marks(&waiting.push("a", example(91, 1))), [4]);
+        assert_eq!(waiting.due().as_deref(), Some("a"));
+        // Its own do not: an update needs both.
+        let left = waiting.push("b", example(92, 20));
+        assert_eq!(marks(&left), [5, 6, 7, 8, 90, 91]);
+        assert!(waiting.push("b", example(93, 20)).is_empty());
+        assert_eq!(marks(&waiting.take("b")), [92, 93]);
+        assert_eq!((waiting.bytes, waiting.adapters.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_waited_longest_is_due_first() {
+        let mut waiting = Waiting::new(2, usize::MAX);
+        for name in ["z", "a", "z", "a", "a", "a"] {
+            waiting.push(name, example(0, 1));
+        }
+        assert_eq!(waiting.due().as_deref(), Some("z"));
+        waiting.take("z");
+        assert_eq!(waiting.due().as_deref(), Some("a"));
+        waiting.push("b", example(0, 1));
+        waiting.push("b", example(0, 1));
+        // Newer examples of an adapter do not send it back.
+        waiting.push("a", example(0, 1));
+        assert_eq!(waiting.due().as_deref(), Some("a"));
+    }
+}
