@@ -9,6 +9,8 @@ use crate::Costs;
 const MEMORY: f64 = 1000.0;
 /// Weight of the given costs, in rounds; and least number of forwards of a fit.
 const PRIOR: f64 = 8.0;
+/// Weight of a measurement that was made before any round, in rounds.
+const AT_START: f64 = 32.0;
 
 /// Running sums of the seconds of rounds, by length.
 ///
@@ -64,12 +66,29 @@ impl MeasuredCosts {
         all.for_each(|sum| *sum *= KEEP);
         let timings = &outcome.timings;
         if let Some(last) = outcome.draft.len().checked_sub(1) {
-            add(&mut self.draft, last, timings.draft);
+            add(&mut self.draft, last, 1.0, timings.draft);
         }
         let judged = timings.target + timings.verify;
-        add(&mut self.verify, outcome.proposed(), judged);
+        add(&mut self.verify, outcome.proposed(), 1.0, judged);
         self.rest[0] += 1.0;
         self.rest[1] += timings.translate + timings.commit;
+    }
+
+    /// Adds the seconds of drafting so many tokens, at least 1, as they were measured before any
+    /// round. They weigh as much as some rounds.
+    pub fn observe_draft(&mut self, tokens: usize, seconds: f64) {
+        add(&mut self.draft, tokens.saturating_sub(1), AT_START, seconds);
+    }
+
+    /// Like [`observe_draft`](Self::observe_draft), of a forward of the target over so many
+    /// positions.
+    pub fn observe_forward(&mut self, positions: usize, seconds: f64) {
+        add(
+            &mut self.verify,
+            positions.saturating_sub(1),
+            AT_START,
+            seconds,
+        );
     }
 
     /// Costs in steps of the target. `given` is the prior for lengths that few rounds had.
@@ -269,12 +288,13 @@ fn slope(sums: &[[f64; 2]]) -> f64 {
     }
 }
 
-fn add(sums: &mut Vec<[f64; 2]>, at: usize, seconds: f64) {
+/// Adds so many rounds of `seconds` each.
+fn add(sums: &mut Vec<[f64; 2]>, at: usize, rounds: f64, seconds: f64) {
     if sums.len() <= at {
         sums.resize(at + 1, [0.0; 2]);
     }
-    sums[at][0] += 1.0;
-    sums[at][1] += seconds;
+    sums[at][0] += rounds;
+    sums[at][1] += rounds * seconds;
 }
 
 #[cfg(test)]
@@ -323,6 +343,23 @@ mod tests {
         let negative = r#"{"draft": [], "verify": [[1.0, -0.5]], "rest": [0.0, 0.0]}"#;
         let error = serde_json::from_str::<MeasuredCosts>(negative).unwrap_err();
         assert!(error.to_string().contains("the sum -0.5"), "{error}");
+    }
+
+    #[test]
+    fn what_was_measured_before_the_first_round_counts_at_once() {
+        let mut measured = MeasuredCosts::default();
+        for positions in [1, 2, 4, 8] {
+            measured.observe_forward(positions, 0.05 * (1.0 + 0.3 * (positions - 1) as f64));
+        }
+        measured.observe_draft(1, 0.005);
+        measured.observe_draft(4, 0.02);
+        let costs = measured.costs(&Costs::default());
+        costs.check().unwrap();
+        // The defaults say 1.3 for eight positions and 0.3 for four drafted tokens.
+        let steps = |cost: f64| cost / costs.verify(1);
+        assert!((2.7..3.3).contains(&steps(costs.verify(8))), "{costs:?}");
+        assert!((4.5..6.5).contains(&steps(costs.verify(16))), "{costs:?}");
+        assert!((0.36..0.44).contains(&steps(costs.draft(4))), "{costs:?}");
     }
 
     #[test]

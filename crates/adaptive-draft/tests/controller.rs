@@ -633,6 +633,52 @@ fn copies_are_not_tried_behind_a_drafter_that_saves_more() {
     }
 }
 
+/// Short answers to long prompts: a drafter that reads them loses as much as an answer takes, and
+/// copies make three tokens in two rounds.
+#[test]
+fn copies_are_found_behind_a_drafter_that_loses_every_answer() {
+    for learns in [false, true] {
+        let mut controller = Controller::new(ControllerConfig {
+            copies: true,
+            learns,
+            frozen: learns,
+            ..ControllerConfig::default()
+        });
+        controller.turn_to("target", "task");
+        let mut ways = Vec::new();
+        for _ in 0..4 * FIRST {
+            let mut answer = controller.open();
+            let way = answer.way();
+            ways.push(way);
+            let drafts = matches!(way, Way::Learner | Way::Frozen);
+            if drafts {
+                answer.read(30.0);
+            }
+            for round in 0..20 {
+                let k = if answer.speculates() { 2 } else { 0 };
+                answer.observe(&RoundCost {
+                    positions: 1 + k,
+                    drafted: if drafts { k } else { 0 },
+                    tokens: if k > 0 { 1 + round % 2 } else { 1 },
+                    draft: if drafts { 0.3 * k as f64 } else { 0.0 },
+                    rest: 1.0 + 0.05 * k as f64,
+                });
+            }
+            if controller.close(answer, 1) {
+                controller.learnt("target", 25.0, None);
+            }
+        }
+        let drafted = ways
+            .iter()
+            .filter(|way| !matches!(way, Way::Copies | Way::Plain));
+        assert!(drafted.count() <= 5, "{ways:?}");
+        assert!(
+            ways[FIRST..].iter().all(|way| *way == Way::Copies),
+            "{ways:?}"
+        );
+    }
+}
+
 #[test]
 fn the_same_text_tells_the_learner_from_the_first_weights() {
     let world = World {

@@ -72,6 +72,25 @@ fn training_goes_on_bit_by_bit_from_a_file() {
     }
     std::fs::write(&path, b"no tensors").unwrap();
     assert!(Head::load(&path).is_err());
+    // A probability of 0 has no logarithm to learn from. What is damaged in a file is said.
+    let mut trainer = HeadTrainer::new(Head::new(2, 0, 1), HeadConfig::default(), 1);
+    let example = |feature| Example {
+        features: vec![feature, 0.5],
+        label: 1.0,
+    };
+    trainer.extend([example(f32::NEG_INFINITY), example(-0.5)]);
+    trainer.step_on_buffer().unwrap().unwrap();
+    trainer.save(&path).unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = bytes
+        .windows(4)
+        .rposition(|four| four == 0.5_f32.to_le_bytes());
+    bytes[at.unwrap()..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    std::fs::write(&path, bytes).unwrap();
+    let told = HeadTrainer::load(&path, HeadConfig::default(), 1)
+        .err()
+        .unwrap();
+    assert!(told.to_string().contains("`buffer_features`"), "{told}");
 }
 
 /// A head without hidden-state features that accepts tokens of which the drafter is sure.

@@ -167,3 +167,35 @@ fn a_drafter_that_never_drafts_reads_nothing() {
     assert_eq!(drafted, plain(3, Sampling::GREEDY, 24));
     assert!(read > 0);
 }
+
+#[test]
+fn a_response_that_the_caller_ends_is_spelled_in_draft_tokens() {
+    let spelled = |drafter_reads: bool| {
+        let (drafter, target) = text_models(3, &pair(), 0.0);
+        let config = SessionConfig {
+            stop: stop(),
+            drafter_reads,
+            ..SessionConfig::new(VerifyMode::Tli, 24)
+        };
+        let session = spec_decode::Session::new(drafter, target, pair(), config);
+        let mut session = session.expect("a session");
+        session
+            .start(PROMPT, StreamName::new(0, 0))
+            .expect("starts");
+        for _ in 0..6 {
+            let round = session.round(None, &mut ConstantLength(0), &mut NoSink);
+            round.expect("a round");
+        }
+        let before = session.draft_lengths().len();
+        session.end_response().expect("spelled");
+        session.end_response().expect("once");
+        let spelled = (
+            session.draft_context().to_vec(),
+            session.draft_lengths().to_vec(),
+        );
+        (before, spelled)
+    };
+    let ((read, as_read), (unread, at_the_end)) = (spelled(true), spelled(false));
+    assert_eq!(as_read, at_the_end);
+    assert!(unread < read, "{unread} {read}");
+}

@@ -17,6 +17,8 @@ struct Passed {
     lost: f64,
     plain: f64,
     learning: f64,
+    /// True for one of the first answers, whose losses do not count.
+    first: bool,
 }
 
 /// The last answers. A window of 32 that begins among them may end with answers that save nothing,
@@ -33,16 +35,17 @@ impl Guard {
             lost: if first { 0.0 } else { lost },
             plain,
             learning: 0.0,
+            first,
         });
         if self.last.len() >= WINDOW {
             self.last.pop_front();
         }
     }
 
-    /// Adds seconds of learning.
+    /// Adds seconds of learning from the last answer.
     pub(super) fn charge(&mut self, seconds: f64) {
         if let Some(last) = self.last.back_mut() {
-            last.lost += seconds;
+            last.lost += if last.first { 0.0 } else { seconds };
             last.learning += seconds;
         }
     }
@@ -72,5 +75,25 @@ impl Guard {
         let learning: f64 = self.last.iter().map(|passed| passed.learning).sum();
         let time: f64 = self.last.iter().map(|p| p.plain + p.lost).sum();
         learning + seconds <= share * (time + seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_answers_may_lose_and_learn() {
+        let mut guard = Guard::default();
+        for _ in 0..8 {
+            guard.pass(5.0, 1.0, true);
+            guard.charge(2.0);
+        }
+        assert!(guard.allows(0.1, 1.0, 0.02));
+        // Their learning is part of the share that learning takes.
+        assert!(!guard.has_share(0.1, 0.06));
+        guard.pass(0.0, 1.0, false);
+        guard.charge(2.0);
+        assert!(!guard.allows(0.1, 1.0, 0.02));
     }
 }

@@ -421,9 +421,9 @@ impl Controller {
     fn choose(&self) -> (Way, bool) {
         let (best, saves) = self.best();
         if self.answers < FIRST {
-            let weight = |way: &Way| self.worth_of(*way).map_or(0.0, Worth::weight);
+            let is_unknown = |way: &Way| self.worth_of(*way).is_none_or(Worth::is_unknown);
             let hopeless = |way: &Way| *way == Way::Copies && saves >= COPIES_AT_BEST;
-            let mut unknown = self.ways().filter(|way| weight(way) < 2.0);
+            let mut unknown = self.ways().filter(is_unknown);
             if let Some(way) = unknown.find(|way| !hopeless(way)) {
                 return (way, false);
             }

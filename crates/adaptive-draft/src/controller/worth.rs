@@ -15,6 +15,8 @@ const LEAST_SPREAD: f64 = 0.03;
 const HOPES: f64 = 2.0;
 /// Weight of the estimate after a change, in answers.
 const DOUBTED: f64 = 2.0;
+/// Weight from which an estimate is one; and number of answers from which a clear loss is one.
+const KNOWN: f64 = 2.0;
 
 /// Share of plain decoding's time that answers saved, as a running mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -23,6 +25,8 @@ pub(super) struct Worth {
     weight: f64,
     mean: f64,
     squares: f64,
+    /// Number of the answers, however long ago.
+    answers: u64,
     /// Sum of the squares that are due to chance alone.
     chance: f64,
     /// Loss since the best moment, in mean answers; and the weight of those answers.
@@ -43,8 +47,11 @@ impl Worth {
         }
     }
 
-    pub(super) fn weight(&self) -> f64 {
-        self.weight
+    /// True if the first answers should tell more about the way. A way that loses clearly need not
+    /// be tried again: its weight stays low, since every [trip](Self::trips) forgets answers.
+    pub(super) fn is_unknown(&self) -> bool {
+        let loses = self.answers as f64 >= KNOWN && self.mean + self.doubt() < 0.0;
+        self.weight < KNOWN && !loses
     }
 
     /// One standard error of the mean.
@@ -75,6 +82,7 @@ impl Worth {
     pub(super) fn add(&mut self, saved: f64, chance: f64, weight: f64) {
         self.fade(1.0 - 1.0 / MEMORY);
         self.weight += weight;
+        self.answers += 1;
         let step = saved - self.mean;
         self.mean += step * weight / self.weight;
         self.squares += weight * step * (saved - self.mean);

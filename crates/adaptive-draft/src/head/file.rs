@@ -170,7 +170,13 @@ impl Reader<'_> {
             tensor: name,
         })?;
         self.expect(name, tensor.shape.len(), rank)?;
-        Ok(tensor)
+        match tensor.data.iter().all(|value| value.is_finite()) {
+            true => Ok(tensor),
+            false => Err(HeadError::NotFinite {
+                path: self.path.to_owned(),
+                tensor: name,
+            }),
+        }
     }
 
     fn expect(&self, name: &'static str, found: usize, expected: usize) -> Result<(), HeadError> {

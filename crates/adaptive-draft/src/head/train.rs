@@ -125,10 +125,12 @@ impl HeadTrainer {
         self.buffer.is_empty()
     }
 
-    /// Adds verified tokens to R. The oldest beyond N are dropped.
+    /// Adds verified tokens to R. The oldest beyond N are dropped, and those with a feature or label
+    /// that is no finite number.
     pub fn extend(&mut self, examples: impl IntoIterator<Item = Example>) {
         let before = self.buffer.len();
-        self.buffer.extend(examples);
+        let finite = |e: &Example| e.features.iter().all(|x| x.is_finite()) && e.label.is_finite();
+        self.buffer.extend(examples.into_iter().filter(finite));
         self.fresh += self.buffer.len() - before;
         let excess = self.buffer.len().saturating_sub(self.config.buffer);
         self.buffer.drain(..excess);

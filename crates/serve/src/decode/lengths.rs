@@ -38,7 +38,7 @@ struct AdapterLengths {
     by_head: Chain,
     head: Option<(u64, Arc<Head>)>,
     plan: Arc<Plan>,
-    /// Number of concurrent sequences that the plan was made for.
+    /// Number of concurrent sequences that the plan was made for; 0 for a plan by assumed costs.
     concurrency: usize,
     rounds: usize,
 }
@@ -178,7 +178,7 @@ impl AdapterLengths {
             by_head: chain(Score::Head),
             own,
             head: None,
-            concurrency: 1,
+            concurrency: 0,
             rounds: 0,
         }
     }

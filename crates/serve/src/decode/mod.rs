@@ -29,10 +29,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Head;
-use models::{Engine, Packed};
+use models::Packed;
 use ngram_cache::NgramCache;
 use online::ArmState;
-use spec_decode::LanguageModel;
 
 use crate::error::{ApiError, Result};
 use crate::learn::queue::LearnerQueue;
@@ -43,7 +42,7 @@ use crate::stats::Stats;
 
 use command::{Command, CommandChannel};
 use corpora::Corpora;
-use costs::TargetCosts;
+use costs::{TargetCosts, seconds_of};
 use lengths::DraftLengths;
 use remote_queue::{RemoteQueue, Reply};
 use sequence::{Prefilling, Sequence, Slot};
@@ -101,7 +100,7 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// Creates a first slot of every target, so that unusable models are reported at the start, and
-    /// measures a plain step of those that are local.
+    /// measures a plain step and the costs of drafts of those that are local.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
@@ -163,8 +162,10 @@ impl Decoder {
         for target in 0..decoder.models.targets.len() {
             let mut slot = decoder.new_slot(target)?;
             if let TargetModel::Local(engine) = slot.session.target_mut() {
-                let seconds = plain_step(engine)?;
-                decoder.stats.plain_step(target, seconds);
+                if let Some(plain) = seconds_of(engine, 1, 1)? {
+                    decoder.stats.plain_step(target, plain);
+                    decoder.costs[target].measure(plain, &mut drafter, engine)?;
+                }
                 decoder.resident.push(engine.packed()?);
             }
             if decoder.idle.len() < decoder.options.parallel {
@@ -292,17 +293,4 @@ fn fail_with(job: &mut Job, error: ApiError, stats: &Stats) {
     tracing::warn!("an answer failed: {error}");
     stats.failed();
     job.end(Event::Failed(error));
-}
-
-/// Seconds of decoding one token alone: the minimum of a few tries, the first of which warms up.
-fn plain_step(engine: &mut Engine) -> Result<f64> {
-    let mut logits = Vec::new();
-    let mut least = Duration::MAX;
-    for _ in 0..6 {
-        let clock = Instant::now();
-        engine.forward(&[0], &mut logits)?;
-        least = least.min(clock.elapsed());
-    }
-    engine.truncate(0);
-    Ok(least.as_secs_f64())
 }

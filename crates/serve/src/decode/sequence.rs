@@ -396,6 +396,11 @@ impl Sequence {
         positions: usize,
     ) -> Option<Example> {
         let (recorder, terms) = (self.recorder.take()?, terms?);
+        // After a stop text the session waits for a next round.
+        if let Err(error) = self.slot.session.end_response() {
+            tracing::warn!("an answer teaches nothing: {error}");
+            return None;
+        }
         let response = Response::of(&self.slot.session, self.job.request.prompt.draft.len());
         if response.tokens.is_empty() {
             return None;

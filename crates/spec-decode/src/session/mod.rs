@@ -380,6 +380,22 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             .map_or(&[], |running| &running.response)
     }
 
+    /// Brings the draft context up to the end of a response that the caller ends, for example after
+    /// a stop text. Otherwise it is up to date where the drafter reads, and at an end of the
+    /// session's own.
+    ///
+    /// # Errors
+    /// Text that the drafter's vocabulary cannot spell.
+    pub fn end_response(&mut self) -> Result<(), SpecError> {
+        let Some(mut running) = self.running.take() else {
+            return Ok(());
+        };
+        let round = running.round;
+        let read = self.translate_back(&mut running);
+        self.running = Some(running);
+        read.map_err(|fault| fault.at(round))
+    }
+
     /// Prompt and response in draft tokens. Without [`SessionConfig::drafter_reads`] the text after
     /// the last draft is missing until the response ends.
     pub fn draft_context(&self) -> &[DraftId] {
