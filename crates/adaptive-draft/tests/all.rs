@@ -1,6 +1,7 @@
 //! All tests of the crate that need no process of their own, in one program: linking one is cheaper than many.
 
 mod controller;
+mod copies;
 mod head;
 mod policies;
 mod throughput;

@@ -100,7 +100,8 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// Creates a first slot of every target, so that unusable models are reported at the start, and
-    /// measures a plain step and the costs of drafts of those that are local.
+    /// measures a plain step of those that are local, with the costs of drafts where lengths follow
+    /// them.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
@@ -159,12 +160,15 @@ impl Decoder {
             commands: channel.receiver,
             learner,
         };
+        let by_costs = decoder.options.adapt_length || decoder.options.lookup.is_some();
         for target in 0..decoder.models.targets.len() {
             let mut slot = decoder.new_slot(target)?;
             if let TargetModel::Local(engine) = slot.session.target_mut() {
                 if let Some(plain) = seconds_of(engine, 1, 1)? {
                     decoder.stats.plain_step(target, plain);
-                    decoder.costs[target].measure(plain, &mut drafter, engine)?;
+                    if by_costs {
+                        decoder.costs[target].measure(plain, &mut drafter, engine)?;
+                    }
                 }
                 decoder.resident.push(engine.packed()?);
             }

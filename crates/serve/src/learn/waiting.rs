@@ -45,34 +45,35 @@ impl Waiting {
         let own = self.adapters.entry(name.to_owned()).or_default();
         own.examples.push_back((number, example));
         let mut left = Vec::new();
-        match own.examples.len().cmp(&every) {
-            std::cmp::Ordering::Less => {}
-            std::cmp::Ordering::Equal => own.due = number,
-            // If updates are limited, the latest answers are learnt from.
-            std::cmp::Ordering::Greater => left.extend(own.examples.pop_front()),
-        }
-        let mut bytes = self.bytes - bytes_of(&left);
-        while bytes > self.limit
-            && let Some(oldest) = self.oldest_but(name)
+        if own.examples.len() == every {
+            own.due = number;
+        } else if own.examples.len() > every
+            && let Some((_, oldest)) = own.examples.pop_front()
         {
-            bytes -= oldest.1.bytes();
+            // If updates are limited, the latest answers are learnt from.
+            self.bytes -= oldest.bytes();
             left.push(oldest);
         }
-        self.bytes = bytes;
-        left.into_iter().map(|(_, example)| example).collect()
+        while self.bytes > self.limit
+            && let Some(oldest) = self.oldest_but(name)
+        {
+            self.bytes -= oldest.bytes();
+            left.push(oldest);
+        }
+        left
     }
 
     /// Takes out the oldest example of all adapters but `name`.
-    fn oldest_but(&mut self, name: &str) -> Option<(u64, Example)> {
+    fn oldest_but(&mut self, name: &str) -> Option<Example> {
         let others = self.adapters.iter().filter(|(other, _)| *other != name);
         let ages = others.filter_map(|(other, own)| Some((own.examples.front()?.0, other)));
         let oldest = ages.min()?.1.clone();
         let adapter = self.adapters.get_mut(&oldest)?;
-        let example = adapter.examples.pop_front();
+        let (_, example) = adapter.examples.pop_front()?;
         if adapter.examples.is_empty() {
             self.adapters.remove(&oldest);
         }
-        example
+        Some(example)
     }
 
     /// True if an adapter has enough examples for an update.
@@ -97,10 +98,6 @@ impl Waiting {
         self.bytes -= examples.iter().map(Example::bytes).sum::<usize>();
         examples
     }
-}
-
-fn bytes_of(examples: &[(u64, Example)]) -> usize {
-    examples.iter().map(|(_, example)| example.bytes()).sum()
 }
 
 #[cfg(test)]
