@@ -158,6 +158,19 @@ impl Adaptive {
         measured.map_or_else(|| self.costs.clone(), |found| found.costs(&self.costs))
     }
 
+    /// True if decisions follow measured costs of the target in use, and there are none.
+    pub(super) fn lacks_costs(&self) -> bool {
+        let measured = self.measured.as_ref();
+        measured.is_some_and(|targets| !targets.contains_key(&self.target))
+    }
+
+    /// Starts with measured costs of the target in use.
+    pub(super) fn start(&mut self, costs: MeasuredCosts) {
+        if let Some(targets) = &mut self.measured {
+            targets.insert(self.target.clone(), costs);
+        }
+    }
+
     /// Records the costs of a response's rounds, copied ones included.
     pub(super) fn measure(&mut self, rounds: &[RoundOutcome]) {
         if let Some(targets) = &mut self.measured {

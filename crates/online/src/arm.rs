@@ -27,6 +27,7 @@ use super::question::Question;
 use super::relabel::{JudgedDraft, Rules};
 use super::respond::{Onlookers, generate, look_up};
 use super::specials::Specials;
+use super::start_costs::start_costs;
 use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
 use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
@@ -230,6 +231,25 @@ impl DraftingArm {
         self.known.caches.get(&pair.target.fingerprint())
     }
 
+    /// Measures the costs of rounds with a target, if decisions follow them and there are none yet.
+    ///
+    /// # Errors
+    /// A failing forward.
+    pub(super) fn measure_start(&mut self, target: &mut Engine, padded: bool) -> Result<()> {
+        if !self.adaptive.lacks_costs() {
+            return Ok(());
+        }
+        let drafter = match (&mut self.drafter, &mut self.padded) {
+            (Drafter::Lookup(_), _) => None,
+            (Drafter::Model(_), Some(own)) if padded => {
+                Some(own.engine(self.learner.as_mut(), self.settings)?)
+            }
+            (Drafter::Model(drafter), _) => Some(drafter.as_mut()),
+        };
+        self.adaptive.start(start_costs(target, drafter)?);
+        Ok(())
+    }
+
     /// Answers a prompt as `arm`, which is the arm of this state or a guest. On the stream the
     /// answer's example is kept. The [`Session`] drafts, translates, verifies and commits in rounds
     /// (Algorithm 1).
@@ -254,7 +274,7 @@ impl DraftingArm {
                 _ => arm.decode.verify.unwrap_or(question.session.mode),
             },
             acceptance: arm.decode.acceptance,
-            drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
+            drafter_reads: way.is_none_or(Way::drafts),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
             ..question.session.clone()
@@ -266,7 +286,7 @@ impl DraftingArm {
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let costs = self.adaptive.costs();
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
-        let policy = with_copies(record, &arm.decode, costs, streamed, policy);
+        let policy = with_copies(record, &arm.decode, costs, way, streamed, policy);
         let mut policy = Controlled::new(policy, controlled);
         let own = !(question.padded && self.padded.is_some());
         let drafter = match &mut self.drafter {

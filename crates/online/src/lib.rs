@@ -32,6 +32,7 @@ mod relabel;
 mod respond;
 mod saved;
 mod specials;
+mod start_costs;
 mod state;
 mod target;
 mod weights;
@@ -47,6 +48,7 @@ pub use prompt::{EncodedPrompt, Position};
 pub use question::Question;
 pub use saved::SavedDrafter;
 pub use specials::Specials;
+pub use start_costs::{seconds_of, start_costs};
 pub use state::{
     AnswerSums, ArmState, Generation, LearntPart, Names, STRIDE, SavedState, StateFolder, Texts,
     Wanted, cache_name, file_name,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
+use adaptive_draft::{CopyOrDraft, CopyRecord, Costs, Way};
 use experiment::{DecodeConfig, DraftSource, EXPLORE, Lookup};
 use spec_decode::{CopySource, DraftPolicy, History, SuffixLookup};
 
@@ -48,21 +48,22 @@ impl ArmState {
 }
 
 /// `policy` with looked-up text in front of its drafts or in their place; for an arm without a
-/// drafter, looked-up text alone. `record` is that of copies for the target.
+/// drafter, or an answer made without it, looked-up text alone. `record` is that of copies for the
+/// target.
 pub(super) fn with_copies<'a>(
     record: &'a mut CopyRecord,
     decode: &DecodeConfig,
     costs: Costs,
+    way: Option<Way>,
     streamed: bool,
     policy: Box<dyn DraftPolicy + 'a>,
 ) -> Box<dyn DraftPolicy + 'a> {
     if decode.lookup == Lookup::Off {
         return policy;
     }
-    let longest = match decode.draft {
-        DraftSource::Model => decode.longest(),
-        DraftSource::PromptLookup => 0,
-    };
+    // A draft that is not made must not be preferred to a copy.
+    let drafts = decode.draft == DraftSource::Model && way.is_none_or(Way::drafts);
+    let longest = if drafts { decode.longest() } else { 0 };
     Box::new(CopyOrDraft::new(
         policy,
         record,
@@ -75,9 +76,35 @@ pub(super) fn with_copies<'a>(
 
 #[cfg(test)]
 mod tests {
+    use spec_decode::{ConstantLength, CopyPlan, Found};
     use vocab_align::TargetId;
 
     use super::*;
+
+    /// What a record without rounds plans in an answer that is made this way.
+    fn planned(way: Option<Way>) -> CopyPlan {
+        let mut record = CopyRecord::default();
+        let decode = DecodeConfig {
+            lookup: Lookup::Stream,
+            ..DecodeConfig::default()
+        };
+        let inner = Box::new(ConstantLength(4));
+        let mut policy = with_copies(&mut record, &decode, Costs::default(), way, true, inner);
+        policy.plan_copy(&Found {
+            matched: 1,
+            tokens: vec![TargetId(3)],
+        })
+    }
+
+    #[test]
+    fn an_answer_without_the_drafter_copies_where_drafts_would_be_better() {
+        for way in [None, Some(Way::Learner), Some(Way::Frozen)] {
+            let CopyPlan { copy, draft } = planned(way);
+            assert_eq!((copy, draft), (0, true));
+        }
+        let CopyPlan { copy, draft } = planned(Some(Way::Copies));
+        assert_eq!((copy, draft), (1, false));
+    }
 
     #[test]
     fn texts_are_found_by_the_kind_of_lookup() {

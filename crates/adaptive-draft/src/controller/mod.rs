@@ -74,6 +74,13 @@ pub enum Way {
     Learner,
 }
 
+impl Way {
+    /// True if the drafter drafts.
+    pub fn drafts(self) -> bool {
+        matches!(self, Self::Frozen | Self::Learner)
+    }
+}
+
 /// Choices and bounds of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ControllerConfig {
@@ -487,7 +494,7 @@ impl Known {
         if way == Way::Plain {
             return;
         }
-        let drafts = matches!(way, Way::Learner | Way::Frozen);
+        let drafts = way.drafts();
         let gain = self.pairs.gain().filter(|_| drafts);
         // If learner and frozen weights were compared, the estimate of one follows from that of the
         // other.

@@ -70,8 +70,7 @@ impl<P> Controlled<P> {
             return (true, true);
         };
         let speculates = answer.speculates();
-        let drafts = matches!(answer.way(), Way::Learner | Way::Frozen);
-        (speculates && drafts, speculates)
+        (speculates && answer.way().drafts(), speculates)
     }
 }
 

@@ -15,8 +15,9 @@ const LEAST_SPREAD: f64 = 0.03;
 const HOPES: f64 = 2.0;
 /// Weight of the estimate after a change, in answers.
 const DOUBTED: f64 = 2.0;
-/// Weight from which an estimate is one; and number of answers from which a clear loss is one.
-const KNOWN: f64 = 2.0;
+/// Number of answers from which an estimate is one, and their weight when the first has faded.
+const KNOWN: u64 = 2;
+const KNOWN_WEIGHT: f64 = 1.75;
 
 /// Share of plain decoding's time that answers saved, as a running mean.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -50,8 +51,8 @@ impl Worth {
     /// True if the first answers should tell more about the way. A way that loses clearly need not
     /// be tried again: its weight stays low, since every [trip](Self::trips) forgets answers.
     pub(super) fn is_unknown(&self) -> bool {
-        let loses = self.answers as f64 >= KNOWN && self.mean + self.doubt() < 0.0;
-        self.weight < KNOWN && !loses
+        let loses = self.answers >= KNOWN && self.mean + self.doubt() < 0.0;
+        self.weight < KNOWN_WEIGHT && !loses
     }
 
     /// One standard error of the mean.

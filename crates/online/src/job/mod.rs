@@ -360,6 +360,7 @@ fn answer(
         stop: stop.clone(),
         ..SessionConfig::new(VerifyMode::Paper, max_new_tokens)
     };
+    let is_live = target.recorded.is_none();
     let pair = target.pair.clone();
     let question = Question {
         pair: &pair,
@@ -372,7 +373,11 @@ fn answer(
         split: position.split,
         padded,
     };
-    let answered = state.answer(arm, target.engine(padded), &question)?;
+    let engine = target.engine(padded);
+    if is_live {
+        state.measure_start(engine, padded)?;
+    }
+    let answered = state.answer(arm, engine, &question)?;
     let mut updates = answered.updates;
     let began = Instant::now();
     if let Some(example) = answered.example {

@@ -1,19 +1,9 @@
 //! Measured costs of rounds on this machine, alone and beside others.
 
-use std::time::Instant;
-
 use adaptive_draft::{Costs, Forwards, MeasuredCosts, SharedCosts, SharedStep};
-use models::Engine;
-use spec_decode::{LanguageModel, RoundOutcome};
+use spec_decode::RoundOutcome;
 
 use super::Decoder;
-use crate::error::Result;
-
-/// Lengths that are measured at the start: drafts, and positions of a forward beyond one.
-const DRAFTS: [usize; 2] = [1, 4];
-const POSITIONS: [usize; 3] = [2, 4, 8];
-/// Number of tries of a measurement; the first one warms up, and the least counts.
-const TRIES: usize = 3;
 
 /// Measured costs of rounds of one target.
 #[derive(Default)]
@@ -41,50 +31,10 @@ pub(super) struct VerifyCosts {
     pub(super) peer_drafts: bool,
 }
 
-/// Least seconds of `calls` forwards over `positions` each, in a KV cache that is left empty; `None`
-/// if it has no room for them.
-pub(super) fn seconds_of(
-    engine: &mut Engine,
-    calls: usize,
-    positions: usize,
-) -> Result<Option<f64>> {
-    if calls * positions > engine.max_len() {
-        return Ok(None);
-    }
-    let (ids, mut logits) = (vec![0; positions], Vec::new());
-    let mut least = f64::INFINITY;
-    for _ in 0..TRIES {
-        let clock = Instant::now();
-        for _ in 0..calls {
-            engine.forward(&ids, &mut logits)?;
-        }
-        least = least.min(clock.elapsed().as_secs_f64());
-        engine.truncate(0);
-    }
-    Ok(Some(least))
-}
-
 impl TargetCosts {
-    /// Measures drafts and forwards of several lengths, `plain` being the seconds of a plain step:
-    /// with assumed costs, drafts of the first answers would have the lengths of another machine.
-    pub(super) fn measure(
-        &mut self,
-        plain: f64,
-        drafter: &mut Engine,
-        target: &mut Engine,
-    ) -> Result<()> {
-        self.alone.observe_forward(1, plain);
-        for positions in POSITIONS {
-            if let Some(seconds) = seconds_of(target, 1, positions)? {
-                self.alone.observe_forward(positions, seconds);
-            }
-        }
-        for tokens in DRAFTS {
-            if let Some(seconds) = seconds_of(drafter, tokens, 1)? {
-                self.alone.observe_draft(tokens, seconds);
-            }
-        }
-        Ok(())
+    /// Starts with these costs of a sequence that is decoded alone.
+    pub(super) fn start(&mut self, alone: MeasuredCosts) {
+        self.alone = alone;
     }
 
     /// Records a round of a sequence that was decoded alone.

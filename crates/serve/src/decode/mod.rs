@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use adaptive_draft::Head;
 use models::Packed;
 use ngram_cache::NgramCache;
-use online::ArmState;
+use online::{ArmState, seconds_of, start_costs};
 
 use crate::error::{ApiError, Result};
 use crate::learn::queue::LearnerQueue;
@@ -42,7 +42,7 @@ use crate::stats::Stats;
 
 use command::{Command, CommandChannel};
 use corpora::Corpora;
-use costs::{TargetCosts, seconds_of};
+use costs::TargetCosts;
 use lengths::DraftLengths;
 use remote_queue::{RemoteQueue, Reply};
 use sequence::{Prefilling, Sequence, Slot};
@@ -167,7 +167,8 @@ impl Decoder {
                 if let Some(plain) = seconds_of(engine, 1, 1)? {
                     decoder.stats.plain_step(target, plain);
                     if by_costs {
-                        decoder.costs[target].measure(plain, &mut drafter, engine)?;
+                        let alone = start_costs(engine, Some(&mut drafter))?;
+                        decoder.costs[target].start(alone);
                     }
                 }
                 decoder.resident.push(engine.packed()?);

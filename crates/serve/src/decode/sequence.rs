@@ -141,7 +141,7 @@ fn settings(
         acceptance,
         stop: target.text.stop_tokens_unless(request.ignore_eos),
         learn_ngrams: request.drafting,
-        drafter_reads: way.is_none_or(|way| matches!(way, Way::Learner | Way::Frozen)),
+        drafter_reads: way.is_none_or(Way::drafts),
         // A remote target can only verify a draft whose probabilities are sent along.
         draft_top: target.remote().map_or(0, |_| draft_top),
         ..SessionConfig::new(mode, request.max_tokens)
@@ -185,7 +185,12 @@ impl Sequence {
         drop(slot.session.take_history());
         let lookup = drafts.lookup.map(|lookup| {
             slot.session.look_up_in(lookup.source);
-            (lookup.costs, lookup.longest)
+            // A draft that is not made must not be preferred to a copy.
+            let longest = match way.is_none_or(Way::drafts) {
+                true => lookup.longest,
+                false => 0,
+            };
+            (lookup.costs, longest)
         });
         let dice = (name.dice(Purpose::Draft), name.dice(verify));
         let started = slot
