@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// What a record without rounds plans in an answer that is made this way.
+    /// The plan of a record without rounds, in an answer that is made this way.
     fn planned(way: Option<Way>) -> CopyPlan {
         let mut record = CopyRecord::default();
         let decode = DecodeConfig {

@@ -1,12 +1,16 @@
 //! Costs of rounds on this machine, measured before the first one.
 
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use adaptive_draft::MeasuredCosts;
 use spec_decode::{LanguageModel, ModelError};
 
 /// Measured lengths: positions of a forward, and tokens of a draft.
-const POSITIONS: [usize; 4] = [1, 2, 4, 8];
+// Kernels work on groups of positions, so their costs rise in steps. A length that is left out here
+// is guessed from the one before it and the mean rise, and if that is too much, it is never tried:
+// results/LOG.md, 2026-11-29.
+const POSITIONS: RangeInclusive<usize> = 1..=8;
 const DRAFTS: [usize; 2] = [1, 4];
 /// Number of tries of a measurement; the first one warms up, and the least counts.
 const TRIES: usize = 3;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -73,8 +74,9 @@ pub struct ServiceArgs {
     /// Let drafts begin with looked-up text, if that has paid: text of prompt and answer (own),
     /// also of earlier answers to the same user (user, as without a value; users are identified by
     /// the field `user` of requests, in `chat` there is one), or of those to all users (shared).
+    /// By default it is own if anything is learnt, and otherwise none.
     #[arg(long, value_name = "SCOPE", num_args = 0..=1, default_missing_value = "user")]
-    lookup: Option<LookupScope>,
+    lookup: Option<Copies>,
     /// Maximum MiB of the earlier answers that are looked up; the oldest are dropped first.
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     lookup_mb: usize,
@@ -128,6 +130,24 @@ pub struct ServiceArgs {
     device: Device,
     #[command(flatten)]
     torch: TorchArgs,
+}
+
+/// Value of `--lookup`: the texts that an answer may copy from; `None` for no copies.
+#[derive(Debug, Clone, Copy)]
+struct Copies(Option<LookupScope>);
+
+impl FromStr for Copies {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "none" => Ok(Self(None)),
+            _ => match name.parse() {
+                Ok(scope) => Ok(Self(Some(scope))),
+                Err(_) => Err(format!("`{name}` is none of own, user, shared, none")),
+            },
+        }
+    }
 }
 
 impl ServiceArgs {
@@ -187,7 +207,10 @@ impl ServiceArgs {
             draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
             adapt_length,
             controller: !self.no_learn && !self.no_controller,
-            lookup: self.lookup,
+            lookup: match self.lookup {
+                Some(Copies(scope)) => scope,
+                None => (!self.no_learn).then_some(LookupScope::Own),
+            },
             lookup_bytes: self.lookup_mb << 20,
             parallel,
             queue,
