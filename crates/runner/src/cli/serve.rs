@@ -151,6 +151,15 @@ impl FromStr for Copies {
 }
 
 impl ServiceArgs {
+    /// The texts that an answer may copy from. Where nothing is learnt the default is no copies,
+    /// since an answer then depends on its request alone.
+    fn lookup(&self) -> Option<LookupScope> {
+        match self.lookup {
+            Some(Copies(scope)) => scope,
+            None => (!self.no_learn).then_some(LookupScope::Own),
+        }
+    }
+
     /// The options of a service with these arguments, for `parallel` sequences.
     pub fn options(&self, parallel: usize, queue: usize) -> Result<Options> {
         if !(self.save_every.is_finite() && self.save_every > 0.0 && self.save_every < 1e7) {
@@ -207,10 +216,7 @@ impl ServiceArgs {
             draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
             adapt_length,
             controller: !self.no_learn && !self.no_controller,
-            lookup: match self.lookup {
-                Some(Copies(scope)) => scope,
-                None => (!self.no_learn).then_some(LookupScope::Own),
-            },
+            lookup: self.lookup(),
             lookup_bytes: self.lookup_mb << 20,
             parallel,
             queue,
@@ -380,5 +386,39 @@ impl ServeArgs {
             None => eprintln!("stopped; nothing is kept (--state DIR keeps what was learnt)"),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        service: ServiceArgs,
+    }
+
+    fn lookup(more: &[&str]) -> Result<Option<LookupScope>, clap::Error> {
+        let line = ["serve", "--target", "T", "--drafter", "D"];
+        let line = line.iter().chain(more).copied();
+        Line::try_parse_from(line).map(|line| line.service.lookup())
+    }
+
+    #[test]
+    fn a_service_that_learns_copies_from_prompt_and_answer_by_default() {
+        use LookupScope::{Own, Shared, User};
+        assert_eq!(lookup(&[]).unwrap(), Some(Own));
+        assert_eq!(lookup(&["--no-learn"]).unwrap(), None);
+        assert_eq!(lookup(&["--lookup", "none"]).unwrap(), None);
+        assert_eq!(lookup(&["--lookup"]).unwrap(), Some(User));
+        assert_eq!(
+            lookup(&["--no-learn", "--lookup", "shared"]).unwrap(),
+            Some(Shared)
+        );
+        let error = lookup(&["--lookup", "all"]).unwrap_err().to_string();
+        assert!(error.contains("own, user, shared, none"), "{error}");
     }
 }
