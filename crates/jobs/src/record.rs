@@ -39,6 +39,8 @@ impl RunRoot {
                 id: twice.id.clone(),
             });
         }
+        // In this order: a process that claims the folder in between writes its record first.
+        let unused = self.is_unused()?;
         let before = self.read_record()?;
         match &before {
             Some(old) if old.name != record.name => {
@@ -48,7 +50,7 @@ impl RunRoot {
                     expected: record.name.clone(),
                 });
             }
-            None if !self.is_unused()? => {
+            None if !unused => {
                 return Err(JobsError::NotARun {
                     path: self.path().to_path_buf(),
                 });

@@ -212,6 +212,22 @@ fn a_folder_of_something_else_is_left_alone() {
 }
 
 #[test]
+fn a_claim_may_come_at_any_moment_of_others() {
+    for _ in 0..100 {
+        let run = Run::new();
+        let record = run.record("demo");
+        std::thread::scope(|scope| {
+            for _ in 0..24 {
+                scope.spawn(|| {
+                    run.root.claim(&record, &record.jobs, &run.checks).unwrap();
+                    run.folder().create().unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn two_jobs_of_one_name_and_other_layouts_are_refused() {
     let run = Run::new();
     let mut record = run.record("demo");

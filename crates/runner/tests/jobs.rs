@@ -346,7 +346,13 @@ fn printed_lines_one_by_one_change_nothing() {
 fn two_processes_share_the_jobs_of_a_run() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (experiment(folder.path()), folder.path().join("out"));
-    let mut children: Vec<Child> = (0..2).map(|_| spawn(run(&file, &out, &[]))).collect();
+    let said = ["first.log", "second.log"].map(|name| folder.path().join(name));
+    let mut children = said.each_ref().map(|said| {
+        let mut command = run(&file, &out, &[]);
+        let command = command.stdout(Stdio::null());
+        let said = std::fs::File::create(said).unwrap();
+        command.stderr(said).spawn().unwrap()
+    });
     let processes: BTreeSet<String> = children.iter().map(|c| c.id().to_string()).collect();
     // Each start of a job creates a journal. A job that ran twice would have created two.
     let mut journals: BTreeMap<String, BTreeSet<(u64, SystemTime)>> = BTreeMap::new();
@@ -368,8 +374,9 @@ fn two_processes_share_the_jobs_of_a_run() {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
+    for (child, said) in children.iter_mut().zip(said) {
+        let said = std::fs::read_to_string(said).unwrap();
+        assert!(child.wait().unwrap().success(), "{said}");
     }
     assert_eq!(journals.len(), JOBS, "{journals:?}");
     assert!(journals.values().all(|of| of.len() == 1), "{journals:?}");

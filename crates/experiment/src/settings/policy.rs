@@ -46,8 +46,9 @@ pub struct CostsConfig {
     pub verify: Vec<f64>,
     /// Cost of everything else in a round, at least 0.
     pub round: f64,
-    /// Replaces these costs by the times measured during the run. Such a run depends on the
-    /// machine: it can be reproduced exactly only at temperature 0.
+    /// Replaces these costs by times measured before an arm's first answer, if the target is live,
+    /// and during the run. Such a run depends on the machine: it can be reproduced exactly only at
+    /// temperature 0.
     pub measured: bool,
 }
 
