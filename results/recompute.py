@@ -404,7 +404,8 @@ def by_quarter(name):
     print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * 10)
     for (at, arm), own in stream.items():
         plain = stream[at, "autoregressive"]
-        part = lambda rows, i: [r for r in rows if 4 * r["prompt_index"] // len(rows) == i]
+        length = 1 + max(row["prompt_index"] for row in own)
+        part = lambda rows, i: [r for r in rows if 4 * r["prompt_index"] // length == i]
         row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / speed(plain):.2f}x"]
         row += [f"{speed(part(own, i)) / speed(part(plain, i)):.2f}x" for i in range(4)]
         row += [f"{sum(r['new_tokens'] for r in own) / sum(r['rounds'] for r in own):.2f}"]
@@ -541,7 +542,8 @@ def what_learnt(name):
         all_charged = tokens * whole(plain) / (whole(own) + max(0.0, seconds - charged))
         accepted = lambda rows: sum(r["accepted"] for r in rows)
         copied = accepted([r for r in rounds[at, arm] if r["looked_up"]]) / accepted(rounds[at, arm])
-        row = [f"{len(own)}", f"{max(u['prompts_seen'] for u in steps)}", f"{len(steps)}", f"{seconds:.1f}", f"{charged:.1f}"]
+        taught = sum(max(u["prompts_seen"] for u in of) for of in grouped(steps, "seed").values())
+        row = [f"{len(own)}", f"{taught}", f"{len(steps)}", f"{seconds:.1f}", f"{charged:.1f}"]
         print("| " + " | ".join([at, arm, *row, f"{all_charged:.2f}x", f"{copied:.2f}"]) + " |")
 
 
