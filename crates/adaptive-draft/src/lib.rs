@@ -64,7 +64,7 @@ pub use confidence::Confidence;
 pub use controller::{
     Agreed, Answer, Controlled, Controller, ControllerConfig, Ledger, RoundCost, Standing, Way,
 };
-pub use copying::{CopyOrDraft, CopyRecord};
+pub use copying::{CopyOrDraft, CopyRecord, Replay};
 pub use costs::Costs;
 pub use entropy::EntropyBound;
 pub use features::{DraftSignal, SCALARS, write_features};

@@ -1,50 +1,194 @@
 //! Copies among the ways of a controller.
 
-use adaptive_draft::{Controller, ControllerConfig, RoundCost, Way};
+use adaptive_draft::{
+    Controller, ControllerConfig, CopyOrDraft, CopyRecord, Costs, Replay, RoundCost, Way,
+};
+use spec_decode::testkit::{FakeModel, ToyVocab, text_rows};
+use spec_decode::{
+    ConstantLength, CopySource, History, NoSink, Pair, Prompt, PromptLookup, Sampling, Session,
+    SessionConfig, StreamName, VerifyMode,
+};
+use vocab_align::{DraftId, TargetId};
 
 /// Number of first answers, in which every way may be tried.
 const FIRST: usize = 8;
 
-/// Copies alone make a token per round; the drafter's rounds make three in `1.5` plain steps.
+fn ids(raw: impl IntoIterator<Item = u32>) -> Vec<TargetId> {
+    raw.into_iter().map(TargetId).collect()
+}
+
+/// Positions cost little, so that copies pay.
+fn costs() -> Costs {
+    Costs {
+        draft: vec![0.1],
+        verify: vec![1.0, 1.05, 1.1],
+        round: 0.0,
+    }
+}
+
+/// `answer` to `prompt` as copies alone would have made it.
+fn replayed(prompt: &[TargetId], answer: &[TargetId]) -> Replay {
+    let mut source = CopySource::from(History::default());
+    source.start(prompt);
+    CopyRecord::default().replay(&mut source, &costs(), answer)
+}
+
+/// An answer in which nothing can be copied, and one that repeats itself.
+fn new_text() -> Replay {
+    replayed(&ids([900]), &ids(0..60))
+}
+
+fn repeated_text() -> Replay {
+    replayed(&ids([900]), &ids((0..60).map(|i| i % 10)))
+}
+
+fn rounds(replay: &Replay) -> usize {
+    replay.rounds().map(|(_, count)| count).sum()
+}
+
 #[test]
-fn copies_are_not_tried_behind_a_drafter_that_saves_more() {
+fn a_replay_has_the_rounds_of_copies_alone() {
+    // Without a match every round is a plain step.
+    assert_eq!(new_text().rounds().collect::<Vec<_>>(), [(1, 60)]);
+    // Behind the first ten tokens, which are new, every copy is accepted; the record learns that
+    // within the answer and copies more and more.
+    let repeated = repeated_text();
+    assert!(rounds(&repeated) < 30, "{repeated:?}");
+    let longest = repeated.rounds().map(|(positions, _)| positions).max();
+    assert!(longest > Some(8), "{repeated:?}");
+    // Copies that are never accepted are given up.
+    let wrong = (0..120).flat_map(|i| [7, 100 + i]);
+    let wrong = replayed(&ids([7, 50, 7]), &ids(wrong));
+    let plain = wrong.rounds().find(|(positions, _)| *positions == 1);
+    assert_eq!(rounds(&wrong), 240);
+    assert!(plain.is_some_and(|(_, count)| count > 200), "{wrong:?}");
+}
+
+/// Copies alone answer five prompts of a stream. The replay of each answer has the same rounds, at
+/// any temperature: a rejected copy is never the next token.
+#[test]
+fn a_replay_has_the_rounds_that_copies_made() {
+    let toy = ToyVocab {
+        merges: &[("a", "b"), ("b", "c")],
+        added: &[],
+    };
+    let vocabulary = toy.load::<TargetId>().unwrap();
+    let active: Vec<u32> = (b'a'..=b'f').map(u32::from).chain([256, 257]).collect();
+    let sampled = Sampling::new(1.0).unwrap();
+    let mut copied = [0, 0];
+    for (seed, sampling) in (0..20).flat_map(|seed| [(seed, Sampling::GREEDY), (seed, sampled)]) {
+        let rows = text_rows(seed, vocabulary.clone(), active.clone(), 0.5);
+        let target = FakeModel::<TargetId>::new(toy.len(), rows);
+        let pair = Pair::shared(vocabulary.clone());
+        let config = SessionConfig {
+            sampling,
+            ..SessionConfig::new(VerifyMode::Tli, 40)
+        };
+        let drafter = PromptLookup::new(toy.len());
+        let mut session = Session::new(drafter, target, pair, config).unwrap();
+        let (mut record, mut again) = (CopyRecord::default(), CopyRecord::default());
+        let mut texts = CopySource::from(History::default());
+        for prompt in 0..5 {
+            let mut before = texts.clone();
+            session.look_up_in(texts);
+            let none = ConstantLength(0);
+            let mut policy = CopyOrDraft::new(none, &mut record, costs(), 0, true, None);
+            let ids = [97 + prompt, 98, 97 + prompt];
+            let target = ids.map(TargetId);
+            let prompt = Prompt {
+                draft: &ids.map(DraftId),
+                target: &target,
+            };
+            let name = StreamName::new(seed, u64::from(ids[0]));
+            let done = session
+                .generate(prompt, name, None, &mut policy, &mut NoSink)
+                .unwrap();
+            texts = session.take_history().unwrap();
+            before.start(&target);
+            let replay = again.replay(&mut before, &costs(), &done.tokens);
+            let mut made = Vec::new();
+            for round in &done.rounds {
+                made.resize(made.len().max(2 + round.proposed()), 0);
+                made[1 + round.proposed()] += 1;
+                copied[usize::from(sampling == sampled)] += round.accepted;
+            }
+            let made = made.into_iter().enumerate().filter(|(_, count)| *count > 0);
+            assert_eq!(
+                replay.rounds().collect::<Vec<_>>(),
+                made.collect::<Vec<_>>()
+            );
+            assert_eq!(replay.tokens(), done.tokens.len());
+        }
+    }
+    assert!(copied.iter().all(|copied| *copied > 200), "{copied:?}");
+}
+
+#[test]
+fn no_answer_has_no_rounds() {
+    assert_eq!(replayed(&ids([1]), &[]), Replay::default());
+}
+
+/// Drafts that make three tokens in about one and a half plain steps.
+fn drafted(k: usize) -> RoundCost {
+    RoundCost {
+        positions: 1 + k,
+        drafted: k,
+        tokens: if k > 0 { 3 } else { 1 },
+        draft: 0.1 * k as f64,
+        rest: 1.0 + 0.025 * k as f64,
+    }
+}
+
+fn controller(learns: bool) -> Controller {
     let mut controller = Controller::new(ControllerConfig {
         copies: true,
-        learns: false,
-        frozen: false,
+        learns,
+        frozen: learns,
         ..ControllerConfig::default()
     });
     controller.turn_to("target", "task");
+    controller
+}
+
+#[test]
+fn copies_that_save_less_than_drafts_are_never_made() {
+    let mut controller = controller(false);
     for _ in 0..4 * FIRST {
         let mut answer = controller.open();
         assert_ne!(answer.way(), Way::Copies);
         for _ in 0..40 {
             let k = if answer.speculates() { 4 } else { 0 };
-            answer.observe(&RoundCost {
-                positions: 1 + k,
-                drafted: k,
-                tokens: if k > 0 { 3 } else { 1 },
-                draft: 0.1 * k as f64,
-                rest: 1.0 + 0.025 * k as f64,
-            });
+            answer.observe(&drafted(k));
         }
+        answer.would_copy(new_text());
         controller.close(answer, 1);
     }
 }
 
-/// Short answers to long prompts: a drafter that reads them loses as much as an answer takes, and
-/// copies make three tokens in two rounds.
 #[test]
-fn copies_are_found_behind_a_drafter_that_loses_every_answer() {
+fn without_a_replay_copies_are_tried_once_at_first() {
+    let mut controller = controller(false);
+    let mut tried = 0;
+    for _ in 0..4 * FIRST {
+        let mut answer = controller.open();
+        let copies = answer.way() == Way::Copies;
+        tried += usize::from(copies);
+        for _ in 0..40 {
+            let k = if answer.speculates() && !copies { 4 } else { 0 };
+            answer.observe(&drafted(k));
+        }
+        controller.close(answer, 1);
+    }
+    assert_eq!(tried, 1);
+}
+
+/// Short answers to long prompts: a drafter that reads them loses as much as an answer takes, and
+/// copies make three tokens in two rounds. Neither another draft nor an update is worth its time.
+#[test]
+fn one_answer_tells_that_copies_save_more_than_drafts() {
     for learns in [false, true] {
-        let mut controller = Controller::new(ControllerConfig {
-            copies: true,
-            learns,
-            frozen: learns,
-            ..ControllerConfig::default()
-        });
-        controller.turn_to("target", "task");
-        let mut ways = Vec::new();
+        let mut controller = controller(learns);
+        let (mut ways, mut updates) = (Vec::new(), 0);
         for _ in 0..4 * FIRST {
             let mut answer = controller.open();
             let way = answer.way();
@@ -63,17 +207,14 @@ fn copies_are_found_behind_a_drafter_that_loses_every_answer() {
                     rest: 1.0 + 0.05 * k as f64,
                 });
             }
+            answer.would_copy(repeated_text());
             if controller.close(answer, 1) {
+                updates += 1;
                 controller.learnt("target", 25.0, None);
             }
         }
-        let drafted = ways
-            .iter()
-            .filter(|way| !matches!(way, Way::Copies | Way::Plain));
-        assert!(drafted.count() <= 5, "{ways:?}");
-        assert!(
-            ways[FIRST..].iter().all(|way| *way == Way::Copies),
-            "{ways:?}"
-        );
+        assert_eq!(ways[0], Way::Learner);
+        assert!(ways[1..].iter().all(|way| *way == Way::Copies), "{ways:?}");
+        assert_eq!(updates, 0);
     }
 }

@@ -285,6 +285,7 @@ impl DraftingArm {
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let costs = self.adaptive.costs();
+        let unseen = (record.clone(), costs.clone());
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
         let policy = with_copies(record, &arm.decode, costs, way, streamed, policy);
         let mut policy = Controlled::new(policy, controlled);
@@ -371,9 +372,14 @@ impl DraftingArm {
         let source = session.take_history();
         drop(session);
         let mut learns = true;
-        if let (Some(control), Some(answer)) = (&mut self.control, controlled) {
+        if let (Some(control), Some(mut answer)) = (&mut self.control, controlled) {
             if way == Some(Way::Frozen) {
                 control.swap(drafter)?;
+            }
+            if let Some(mut source) = self.known.source(&arm.decode, vocabulary) {
+                let (mut record, costs) = unseen;
+                source.start(question.prompt.target);
+                answer.would_copy(record.replay(&mut source, &costs, &done.tokens));
             }
             learns = streamed && control.close(answer, &done);
         }

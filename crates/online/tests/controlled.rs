@@ -140,6 +140,11 @@ fn text_stays_and_knowledge_survives() {
             .sum();
         assert_eq!(ledger.tokens, tokens, "{arm}");
     }
+    // Every answer says what copies are worth, also those that they did not make.
+    let copying = known(&run, "stream", "looks up");
+    let copying = serde_json::to_value(copying).unwrap();
+    let copies = &copying["known"]["L"]["ways"]["Copies"];
+    assert_eq!(copies["answers"], STREAMED, "{copying}");
     // The seconds of every update are in a row, including those before a checkpoint and at the end;
     // an arm that never learns has none.
     let rows = run.prompts("stream");

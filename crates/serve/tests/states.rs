@@ -311,6 +311,12 @@ fn seconds_decide_and_are_found_again() {
         "{stats}"
     );
     server.stop().unwrap();
+    // Every answer says what copies are worth, also those that they did not make.
+    let generation = folder.path().join(generations(folder.path()).remove(0));
+    let meta = std::fs::read(generation.join("state.json")).unwrap();
+    let meta: serde_json::Value = serde_json::from_slice(&meta).unwrap();
+    let copies = &meta["known"]["controller"]["known"]["L"]["ways"]["Copies"];
+    assert_eq!(copies["answers"], 41, "{meta}");
 
     let server = Server::start(controlled, None);
     assert_eq!(of(&server, "rested_answers_total"), rested);

@@ -136,7 +136,7 @@ pub use mask::{Mask, Walk};
 pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::Rows;
 pub use plain::{PlainConfig, PlainGeneration, decode_plain};
-pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep};
+pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax};
 pub use session::{

@@ -5,7 +5,7 @@ use vocab_align::DraftId;
 use crate::{Found, RoundOutcome};
 
 /// Largest number of looked-up tokens that are shown to a policy.
-pub(crate) const LONGEST_COPY: usize = 32;
+pub const LONGEST_COPY: usize = 32;
 
 /// Use of looked-up text in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

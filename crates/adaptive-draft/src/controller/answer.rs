@@ -2,6 +2,7 @@
 
 use super::steps::{Steps, Sums};
 use super::{Ledger, Way};
+use crate::Replay;
 
 /// Number of standard errors added to the expected saving. Speculation stops if not even that saves
 /// anything.
@@ -85,6 +86,8 @@ pub struct Answer {
     settled: f64,
     prefill: f64,
     recording: f64,
+    /// The answer as copies alone would have made it.
+    copies: Option<Replay>,
 }
 
 impl Answer {
@@ -118,6 +121,7 @@ impl Answer {
             settled: 0.0,
             prefill: 0.0,
             recording: 0.0,
+            copies: None,
         }
     }
 
@@ -139,6 +143,12 @@ impl Answer {
     /// Adds seconds of recording for learning, which are not part of [rounds](Self::observe).
     pub fn recorded(&mut self, seconds: f64) {
         self.recording += seconds;
+    }
+
+    /// Adds the answer as copies alone would have made it, from which the controller knows what
+    /// they are worth without trying them.
+    pub fn would_copy(&mut self, copies: Replay) {
+        self.copies = Some(copies);
     }
 
     /// True if the next round is speculated.
@@ -231,6 +241,17 @@ impl Answer {
             Way::Plain => self.settled,
             _ => steps.plain_step(&self.sums) * self.tokens as f64,
         }
+    }
+
+    /// Share of plain decoding's time that copies alone would have saved, if that is known and they
+    /// did not make the answer.
+    pub(super) fn copies_save(&self, steps: &Steps) -> Option<f64> {
+        let copies = self.copies.as_ref().filter(|_| self.way != Way::Copies)?;
+        let cost: f64 = copies
+            .rounds()
+            .map(|(positions, count)| steps.ratio(positions) * count as f64)
+            .sum();
+        (copies.tokens() > 0).then(|| 1.0 - cost / copies.tokens() as f64)
     }
 
     /// Seconds lost in comparison with plain decoding.

@@ -108,9 +108,10 @@ impl Learning {
         turn
     }
 
-    /// Returns the turn of an answer that had nothing to teach.
-    pub(super) fn give_turn_back(&mut self) {
-        self.turns += 1.0;
+    /// Removes a recorded answer that is not learnt from, such as one that had nothing to teach.
+    /// With `again` the next answer takes its turn.
+    pub(super) fn drop_recording(&mut self, again: bool) {
+        self.turns += f64::from(u8::from(again));
         self.recorded = (self.recorded - 1.0).max(0.0);
     }
 
@@ -176,13 +177,14 @@ impl Learning {
         self.answers += 1.0;
     }
 
-    /// Decides if learning pays, given that a mean answer takes `mean` seconds by plain decoding.
-    pub(super) fn weigh(&mut self, mean: f64) {
+    /// Decides if learning pays, given that a mean answer takes `mean` seconds by plain decoding,
+    /// of which copies without the drafter save a share `copies`.
+    pub(super) fn weigh(&mut self, mean: f64, copies: f64) {
         let cost = if mean > 0.0 { self.cost() / mean } else { 0.0 };
         let ahead = self.answers.max(LEAST_AHEAD);
         let (start, slope) = self.line();
         let base = self.base;
-        let saves = |learnt: f64| (base + start + slope * curve(learnt)).max(0.0);
+        let saves = |learnt: f64| (base + start + slope * curve(learnt)).max(copies);
         let now = saves(self.since);
         let gain = |duty: f64| {
             let point = |i: usize| ahead * (i as f64 + 0.5) / POINTS as f64;
@@ -192,7 +194,9 @@ impl Learning {
         let none = (0.0, 0.0);
         let best = DUTIES.into_iter().map(|duty| (duty, gain(duty)));
         let best = best.fold(none, |best, own| if own.1 > best.1 { own } else { best });
-        self.duty = best.0;
+        // Drafts that save less than copies must come to save more while there is time to use them.
+        let overtakes = saves(self.since + ahead / 2.0) > copies;
+        self.duty = if overtakes { best.0 } else { 0.0 };
         self.turns = (self.turns + self.duty).min(1.0 + self.duty);
     }
 

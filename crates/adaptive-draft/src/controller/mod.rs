@@ -49,11 +49,6 @@ const EXPLORE: f64 = 0.006;
 const MOST_EXPLORING: f64 = 1.0;
 /// Assumed loss of a way that was never taken, in shares of an answer.
 const UNKNOWN: f64 = 0.1;
-/// Assumed largest share that copies without the drafter can save. If a drafter with the same
-/// copies beside its drafts saves more, copies alone are not worth a trial.
-// Without this limit copies took three of the first eight answers from a drafter that saved more:
-// results/LOG.md, 2026-11-26.
-const COPIES_AT_BEST: f64 = 0.3;
 /// Least assumed loss of a trial. It limits trials between two ways that seem equal.
 const LEAST_LOSS: f64 = 0.02;
 /// Loss in consecutive answers, in mean answers, after which a way no longer counts as saving.
@@ -254,7 +249,8 @@ impl Controller {
         let worth = known.ways.get(&way).cloned().unwrap_or_default();
         let worth = (worth.mean(), worth.spread());
         // Without drafts nothing is rejected, and there is nothing to learn.
-        let records = config.learns && allowed && way != Way::Plain && known.learning.takes_turn();
+        let teaches = config.learns && allowed && way != Way::Plain && known.hopes();
+        let records = teaches && known.learning.takes_turn();
         let steps = known.steps.clone();
         Answer::new(&self.target, (way, tried), steps, worth, records)
     }
@@ -274,7 +270,8 @@ impl Controller {
     }
 
     /// Ends an answer, of whose proposals `rejected` were rejected. Returns true if its recording
-    /// is to be learnt from; an answer without a rejection has nothing to teach.
+    /// is to be learnt from. An answer without a rejection has nothing to teach; and nothing is
+    /// learnt if copies save more than the drafter ever will.
     pub fn close(&mut self, answer: Answer, rejected: usize) -> bool {
         let in_use = std::mem::replace(&mut self.target, answer.target().to_owned());
         let learns = self.end(&answer, rejected);
@@ -288,10 +285,6 @@ impl Controller {
         let known = self.here();
         known.steps.close(answer.sums());
         let (plain, lost) = (answer.plain(&known.steps), answer.lost(&known.steps));
-        let learns = answer.records() && rejected > 0;
-        if answer.records() && !learns {
-            known.learning.give_turn_back();
-        }
         let way = answer.way();
         known.ledger.add(&answer.ledger(&known.steps));
         known.answers += 1;
@@ -299,9 +292,19 @@ impl Controller {
         if plain > 0.0 {
             let weight = (plain / known.mean).clamp(0.1, 4.0);
             known.observe(way, (-lost / plain, answer.chance(), weight), config);
+            if let Some(saved) = answer.copies_save(&known.steps) {
+                let copies = known.ways.entry(Way::Copies).or_default();
+                copies.add(saved, 0.0, weight);
+            }
         }
         known.learning.pass();
-        known.learning.weigh(known.mean);
+        known.learning.weigh(known.mean, known.copies());
+        let teaches = rejected > 0;
+        let learns = answer.records() && teaches && known.hopes();
+        if answer.records() && !learns {
+            // Without hope the next answer should not be recorded in its place.
+            known.learning.drop_recording(!teaches);
+        }
         self.answers += 1;
         let seconds = answer.seconds();
         let best = self.best().1.max(0.0);
@@ -320,7 +323,7 @@ impl Controller {
     pub fn leave(&mut self, answer: &Answer) {
         let known = self.known.entry(answer.target().to_owned()).or_default();
         if answer.records() {
-            known.learning.give_turn_back();
+            known.learning.drop_recording(true);
         }
     }
 
@@ -428,16 +431,20 @@ impl Controller {
     fn choose(&self) -> (Way, bool) {
         let (best, saves) = self.best();
         if self.answers < FIRST {
-            let is_unknown = |way: &Way| self.worth_of(*way).is_none_or(Worth::is_unknown);
-            let hopeless = |way: &Way| *way == Way::Copies && saves >= COPIES_AT_BEST;
-            let mut unknown = self.ways().filter(is_unknown);
-            if let Some(way) = unknown.find(|way| !hopeless(way)) {
+            let known = self.known.get(&self.target);
+            let copies = known.map_or(0.0, Known::copies);
+            let is_unknown = |way: &Way| match (self.worth_of(*way), way) {
+                (Some(_), Way::Copies) => false,
+                (worth, _) => worth.is_none_or(|worth| worth.is_unknown(copies)),
+            };
+            if let Some(way) = self.ways().find(is_unknown) {
                 return (way, false);
             }
         }
         let hope = |way: Way| match (self.worth_of(way), way) {
+            // An answer by copies would tell no more about them than others do.
+            (Some(worth), Way::Copies) => worth.mean(),
             (Some(worth), _) => worth.hope().max(self.expected(way)),
-            (None, Way::Copies) => COPIES_AT_BEST,
             (None, _) => 1.0,
         };
         let others = self.ways().filter(|way| *way != best);
@@ -483,6 +490,19 @@ impl Controller {
 }
 
 impl Known {
+    /// Share of plain decoding's time that copies save; 0 if they save nothing.
+    fn copies(&self) -> f64 {
+        self.ways
+            .get(&Way::Copies)
+            .map_or(0.0, Worth::mean)
+            .max(0.0)
+    }
+
+    /// False if copies save more than the drafter will after some learning.
+    fn hopes(&self) -> bool {
+        self.copies() == 0.0 || self.learning.is_worth()
+    }
+
     /// Adds an answer that saved a share of plain decoding's time.
     fn observe(
         &mut self,

@@ -48,11 +48,13 @@ impl Worth {
         }
     }
 
-    /// True if the first answers should tell more about the way. A way that loses clearly need not
-    /// be tried again: its weight stays low, since every [trip](Self::trips) forgets answers.
-    pub(super) fn is_unknown(&self) -> bool {
-        let loses = self.answers >= KNOWN && self.mean + self.doubt() < 0.0;
-        self.weight < KNOWN_WEIGHT && !loses
+    /// True if the first answers should tell more about the way, where copies save a share
+    /// `copies`. A way that clearly saves less need not be tried again: its weight stays low, since
+    /// every [trip](Self::trips) forgets answers.
+    pub(super) fn is_unknown(&self, copies: f64) -> bool {
+        // The same answer says what copies would have saved, so one is enough to tell.
+        let tells = self.answers >= KNOWN || copies > 0.0;
+        self.weight < KNOWN_WEIGHT && !(tells && self.mean + self.doubt() < copies)
     }
 
     /// One standard error of the mean.

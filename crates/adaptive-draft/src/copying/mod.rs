@@ -5,4 +5,4 @@ mod policy;
 mod record;
 
 pub use policy::CopyOrDraft;
-pub use record::CopyRecord;
+pub use record::{CopyRecord, Replay};

@@ -1,7 +1,8 @@
 //! Record of the acceptance of copies and drafts.
 
 use serde::{Deserialize, Serialize};
-use spec_decode::{Found, RoundOutcome};
+use spec_decode::{CopySource, Found, LONGEST_COPY, RoundOutcome};
+use vocab_align::TargetId;
 
 use crate::Costs;
 
@@ -105,6 +106,35 @@ pub(super) struct Choice {
     pub(super) copy: usize,
     /// Largest number of draft tokens after them.
     pub(super) draft: usize,
+}
+
+/// Rounds of an answer as it would have been made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    tokens: usize,
+    /// Number of rounds by positions of the target's forward, from 1.
+    rounds: Vec<usize>,
+}
+
+impl Replay {
+    fn add(&mut self, positions: usize) {
+        if self.rounds.len() < positions {
+            self.rounds.resize(positions, 0);
+        }
+        self.rounds[positions - 1] += 1;
+    }
+
+    /// Number of tokens of the answer.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Numbers of positions that occur, and the number of rounds of each.
+    pub fn rounds(&self) -> impl Iterator<Item = (usize, usize)> {
+        let all = self.rounds.iter().enumerate();
+        all.filter(|(_, count)| **count > 0)
+            .map(|(at, count)| (at + 1, *count))
+    }
 }
 
 /// Running record of the acceptance of looked-up and drafted tokens, by which copies and drafts are
@@ -284,26 +314,14 @@ impl CopyRecord {
         most: usize,
         outcome: &RoundOutcome,
     ) {
-        let keep = 1.0 - 1.0 / MEMORY;
-        let counts = self.copied.iter_mut().flatten();
-        counts.for_each(|count| *count *= keep);
-        let keep = 1.0 - 1.0 / RATE_MEMORY;
-        self.emitted = self.emitted.map(|sum| sum * keep);
-
+        self.fade();
         let copied = outcome.looked_up();
         self.emitted[0] += outcome.emitted.len() as f64;
         self.emitted[1] +=
             costs.verify(1 + outcome.proposed()) + costs.draft(outcome.draft.len()) + costs.round;
         let matched = found.map_or(0, |found| found.matched);
         if let Some(found) = found {
-            for (i, (token, said)) in found.tokens.iter().zip(&outcome.emitted).enumerate() {
-                let [judged, agreed] = &mut self.copied[bin_of(matched + i)];
-                *judged += 1.0;
-                if token != said {
-                    break;
-                }
-                *agreed += 1.0;
-            }
+            self.observe_found(found, &outcome.emitted);
         }
         let behind = match copied {
             0 => matched,
@@ -319,6 +337,67 @@ impl CopyRecord {
         if !outcome.draft.is_empty() && outcome.accepted >= copied {
             self.observe_draft(behind, most, outcome);
         }
+    }
+
+    /// Reduces the weight of earlier rounds, because there is another one.
+    fn fade(&mut self) {
+        let keep = 1.0 - 1.0 / MEMORY;
+        let counts = self.copied.iter_mut().flatten();
+        counts.for_each(|count| *count *= keep);
+        let keep = 1.0 - 1.0 / RATE_MEMORY;
+        self.emitted = self.emitted.map(|sum| sum * keep);
+    }
+
+    /// Adds text that was found where the target then emitted `said`.
+    fn observe_found(&mut self, found: &Found, said: &[TargetId]) {
+        for (i, (token, said)) in found.tokens.iter().zip(said).enumerate() {
+            let [judged, agreed] = &mut self.copied[bin_of(found.matched + i)];
+            *judged += 1.0;
+            if token != said {
+                break;
+            }
+            *agreed += 1.0;
+        }
+    }
+
+    /// The rounds in which copies alone would have made `answer`. `source` has
+    /// [started](CopySource::start) on the prompt. The record learns from these rounds as it would
+    /// have done, so it should be a copy of the record before the answer.
+    ///
+    /// A copy counts as accepted as far as the answer agrees with it. The tokens of an answer have
+    /// the target's distribution however it was made, so at temperatures above 0 this is the
+    /// number accepted in the mean.
+    pub fn replay(
+        &mut self,
+        source: &mut CopySource,
+        costs: &Costs,
+        answer: &[TargetId],
+    ) -> Replay {
+        let mut replay = Replay {
+            tokens: answer.len(),
+            ..Replay::default()
+        };
+        let mut rest = answer;
+        while !rest.is_empty() {
+            let found = source.find(LONGEST_COPY);
+            let copy = found.as_ref().map_or(0, |found| {
+                let matched = (found.matched, found.tokens.len());
+                self.plan(costs, matched, 0, (false, false)).copy
+            });
+            let copied = found.iter().flat_map(|found| &found.tokens[..copy]);
+            let stands = copied.zip(rest).take_while(|(one, own)| one == own).count();
+            let (said, left) = rest.split_at((1 + stands).min(rest.len()));
+            replay.add(1 + copy);
+            self.fade();
+            self.emitted[0] += said.len() as f64;
+            self.emitted[1] += costs.verify(1 + copy) + costs.round;
+            if let Some(found) = &found {
+                self.observe_found(found, said);
+            }
+            source.extend(said);
+            rest = left;
+        }
+        replay
     }
 
     /// Adds a draft that could have had `most` tokens.

@@ -4,10 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use adaptive_draft::{CopyRecord, Costs, Replay};
 use online::Texts;
 use spec_decode::{CopySource, History, SuffixLookup};
+use vocab_align::TargetId;
 
 use crate::options::LookupScope;
+use crate::request::Request;
 
 /// Bytes that a corpus takes beside its texts.
 const EACH: usize = 512;
@@ -61,6 +64,20 @@ impl Corpora {
         let (used, texts) = known.or_insert_with(|| (0, texts()));
         *used = self.answers;
         SuffixLookup::new(Some(Arc::clone(&texts.corpus))).into()
+    }
+
+    /// The rounds in which copies alone would have made the answer `said`, whose text has not been
+    /// [absorbed](Self::absorb) yet.
+    pub(super) fn replay(
+        &mut self,
+        vocabulary: u64,
+        request: &Request,
+        costs: &Costs,
+        said: &[TargetId],
+    ) -> Replay {
+        let mut source = self.source(vocabulary, &request.user);
+        source.start(&request.prompt.target);
+        CopyRecord::default().replay(&mut source, costs, said)
     }
 
     /// Adds the text of a finished answer.

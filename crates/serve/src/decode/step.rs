@@ -328,7 +328,17 @@ impl Decoder {
                     let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
                     let learns = match sequence.policy.end() {
-                        Some(answer) if !sequence.shared => self.stats.close(answer, rejected),
+                        Some(mut answer) if !sequence.shared => {
+                            if let Some(corpora) = &mut self.corpora {
+                                let costs = self.costs[sequence.slot.target].of(1).costs;
+                                let request = &sequence.job.request;
+                                let said = sequence.slot.session.response();
+                                let vocabulary = target.vocabulary();
+                                let copies = corpora.replay(vocabulary, request, &costs, said);
+                                answer.would_copy(copies);
+                            }
+                            self.stats.close(answer, rejected)
+                        }
                         Some(answer) => {
                             self.stats.leave(&answer);
                             true
