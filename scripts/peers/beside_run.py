@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Answers the streamed prompts of a finished run with every method of transformers, and sets both beside each other.
+"""Answers the streamed prompts of a finished run with every method of transformers or llama.cpp, and sets them beside
+the run's arms.
 
     OMNIDRAFT_PYTHON=VENV/bin/python omnidraft run experiments/real/pair-torch.toml --data-dir DATA --out runs/pair
     VENV/bin/python scripts/peers/beside_run.py runs/pair --target runs/models/qwen --drafter SmolLM2=runs/models/smollm2 \\
         --data-dir DATA --dtype bfloat16 --device cuda
+    VENV/bin/python scripts/peers/beside_run.py runs/pair --peer llama.cpp --target runs/models/qwen --data-dir DATA
     VENV/bin/python scripts/peers/beside_run.py runs/pair --table       # the table again, from its rows
 
 Target, prompts, longest answer and temperature are those of the run; both models of transformers are on the device.
-Seconds are those of a whole answer, prompt and learning included. Writes RUN/transformers.jsonl, a line for each task
-and method with the seconds of each prompt, and RUN/transformers.md. Intervals resample prompts.
+llama.cpp decodes the target's GGUF file, plainly: its Python package has no drafting by another model, and its prompt
+lookup takes seconds a token where the vocabulary is large. Seconds are those of a whole answer, prompt and learning
+included. Writes RUN/peers.jsonl, a line for each task, seed and method with the seconds of each prompt, RUN/peers.json,
+and RUN/peers.md. Rows of other peers, tasks and seeds stay. Intervals resample prompts.
 """
 
 import argparse
@@ -40,13 +44,15 @@ def arguments():
     parser.add_argument("--target", type=pathlib.Path, help="model folder of the run's target")
     parser.add_argument("--drafter", type=named, action="append", default=[], metavar="[NAME=]DIR")
     parser.add_argument("--data-dir", type=pathlib.Path, default=HERE.parents[1] / "datasets")
+    parser.add_argument("--peer", choices=["transformers", "llama.cpp"], default="transformers")
     parser.add_argument("--task", nargs="+", help="default: all of the run")
+    parser.add_argument("--seed", type=int, nargs="+", help="default: all of the run")
     parser.add_argument("--prompts", type=int, help="the first ones of each task; default: all")
     parser.add_argument("-k", type=int, default=4, help="draft tokens a round, where transformers is told")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--table", action="store_true", help="rebuild transformers.md from the rows, then stop")
+    parser.add_argument("--table", action="store_true", help="rebuild peers.md from the rows, then stop")
     args = parser.parse_args()
     if not (args.table or args.target):
         parser.error("--target is missing")
@@ -54,17 +60,17 @@ def arguments():
 
 
 def streamed(run):
-    """Of each task: of each arm, its rows of the stream in order. Of a cell that was stopped, the prompts that every arm has
-    answered."""
+    """Of each task and seed: of each arm, its rows of the stream in order. Of a cell that was stopped, the prompts that
+    every arm has answered."""
     found = collections.defaultdict(lambda: collections.defaultdict(dict))
     for cell in sorted(run.glob("stream/*")):
         for row in rows_of(cell):
             if row["split"] == "train":
-                found[row["task"]][row["arm"]][row["prompt_index"]] = row
+                found[row["task"], row["seed"]][row["arm"]][row["prompt_index"]] = row
     if not found:
         sys.exit(f"{run}: no streamed prompt\nhint: the folder of a run has stream/CELL/prompts.parquet")
-    answered = {task: sorted(set.intersection(*map(set, arms.values()))) for task, arms in found.items()}
-    return {task: {arm: [rows[i] for i in answered[task]] for arm, rows in arms.items()} for task, arms in found.items()}
+    answered = {cell: sorted(set.intersection(*map(set, arms.values()))) for cell, arms in found.items()}
+    return {cell: {arm: [rows[i] for i in answered[cell]] for arm, rows in arms.items()} for cell, arms in found.items()}
 
 
 def rows_of(cell):
@@ -97,9 +103,10 @@ def answered(args, decode, prompts):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(prompts, file)
         file.flush()
-        command = [sys.executable, HERE / "methods_peer.py", "transformers", "--target", args.target, "--prompts", file.name]
+        command = [sys.executable, HERE / "methods_peer.py", args.peer, "--target", args.target, "--prompts", file.name]
         command += ["--max-tokens", decode["max_new_tokens"], "-k", args.k, "--temperature", decode["temperature"]]
         command += ["--threads", args.threads, "--dtype", args.dtype, "--device", args.device]
+        command += ["--no-lookup"] if args.peer == "llama.cpp" else []
         for name, folder in args.drafter:
             command += ["--drafter", f"{name}={folder}"]
         with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as process:
@@ -123,41 +130,66 @@ def speeds(rows, plain, seed=0):
     return rate(rows), rate(rows) / rate(plain), drawn[int(0.025 * RESAMPLED)], drawn[int(0.975 * RESAMPLED) - 1]
 
 
+def read(file):
+    return [json.loads(line) for line in file.open()] if file.exists() else []
+
+
 def table(args):
-    file = args.run / "transformers.jsonl"
-    rows = [json.loads(line) for line in file.open()] if file.exists() else []
-    tasks = streamed(args.run)
-    stated = json.loads((args.run / "transformers.json").read_text())
-    place = f"{stated['machine'].get('Model name', 'unknown processor')}, {stated['gpu']}"
-    versions = f"transformers {stated['versions']['transformers']}, torch {stated['versions']['torch']}"
-    theirs = f"Both models of transformers are on {stated['device']} in {stated['dtype']}." if rows else "No method of transformers was timed."
-    lines = ["# Streamed prompts in omnidraft and in transformers", ""]
+    rows, cells = read(args.run / "peers.jsonl"), streamed(args.run)
+    calls = json.loads((args.run / "peers.json").read_text())
+    lines = ["# Streamed prompts in omnidraft and in its peers", ""]
+    for call in calls:
+        place = f"{call['machine'].get('Model name', 'unknown processor')}, {call['gpu']}"
+        packages = {"transformers": ["transformers", "torch"], "llama.cpp": ["llama-cpp-python"]}[call["peer"]]
+        versions = ", ".join(f"{name} {call['versions'][name]}" for name in packages)
+        stored = "the blocks of the file" if call["peer"] == "llama.cpp" else f"{call['dtype']} on {call['device']}"
+        lines += [f"- `{call['command']}`; {place}; {versions}; weights: {stored}."]
     lines += [
-        f"`{stated['command']}`; {place}, {versions}. {theirs}"
-        " Seconds are those of prompt, answer and learning; brackets hold 95% of resampled prompts.",
         "",
-        "| task | prompts | engine | method | drafter | tokens/s | over plain omnidraft | over plain transformers | answers as plain |",
+        "Seconds are those of prompt, answer and learning. Each method of a peer is compared with plain decoding of the"
+        " prompts that it answered; brackets hold 95% of resampled prompts.",
+        "",
+        "| task | prompts | engine | method | drafter | tokens/s | over plain omnidraft | over its own plain | answers as plain |",
         "|:--|--:|:--|:--|:--|--:|--:|--:|--:|",
     ]
-    for task, arms in tasks.items():
-        theirs = [row for row in rows if row["task"] == task]
-        found, prompts = [], len(theirs[0]["each"]) if theirs else None
-        for arm, own in arms.items():
-            own = own[:prompts]
-            pairs = [(row["new_tokens"], row["seconds"] + row["prefill_s"] + row["learn_s"]) for row in own]
-            equal = sum(row["answer"] == plain["answer"] for row, plain in zip(own, arms[PLAIN]))
-            found.append(("omnidraft", arm, "", pairs, equal))
-        for row in theirs:
-            pairs = list(zip(row["tokens_each"], row["each"]))
-            found.append(("transformers", row["method"], row["drafter"] or "", pairs, row["equal"]))
-        plain = {engine: pairs for engine, method, _, pairs, _ in found if method in (PLAIN, "plain")}
-        bases = [plain[engine] if engine in plain else None for engine in ("omnidraft", "transformers")]
-        for engine, method, drafter, pairs, equal in found:
-            over = [speeds(pairs, base) if base else None for base in bases]
-            cells = " | ".join("{1:.2f} ({2:.2f} to {3:.2f})".format(*it) if it else "-" for it in over)
-            lines.append(f"| {task} | {len(pairs)} | {engine} | {method} | {drafter} | {over[0][0]:.1f} | {cells} | {equal} |")
+    methods, asked = collections.defaultdict(list), {}
+    for row in rows:
+        methods[row["task"], row["engine"], row["method"], row["drafter"] or ""].append(row)
+        cell = row["task"], row["seed"]
+        asked[cell] = max(asked.get(cell, 0), len(row["each"]))
+
+    def ours(task, arm, counts):
+        """Rows of an arm, of the first prompts of each seed."""
+        return [row for seed, count in counts.items() for row in cells[task, seed][arm][:count]]
+
+    def pairs(own):
+        return [(row["new_tokens"], row["seconds"] + row["prefill_s"] + row["learn_s"]) for row in own]
+
+    for task in dict.fromkeys(task for task, _ in cells):
+        counts = {seed: count for (of, seed), count in asked.items() if of == task}
+        # Without a peer's rows: all prompts.
+        counts = counts or {seed: None for of, seed in cells if of == task}
+        found, own = [], pairs(ours(task, PLAIN, counts))
+        plain = ours(task, PLAIN, counts)
+        for arm in next(arms for (of, _), arms in cells.items() if of == task):
+            rows_of_arm = ours(task, arm, counts)
+            equal = sum(row["answer"] == other["answer"] for row, other in zip(rows_of_arm, plain))
+            found.append(("omnidraft", arm, "", pairs(rows_of_arm), own, own, equal))
+        for (of, engine, method, drafter), parts in methods.items():
+            if of != task:
+                continue
+            beside = pairs(ours(task, PLAIN, {part["seed"]: len(part["each"]) for part in parts}))
+            each = [pair for part in parts for pair in zip(part["tokens_each"], part["each"])]
+            base = methods.get((task, engine, "plain", ""), [])
+            base = [pair for part in base for pair in zip(part["tokens_each"], part["each"])]
+            found.append((engine, method, drafter, each, beside, base, sum(part["equal"] for part in parts)))
+        for engine, method, drafter, each, beside, base, equal in found:
+            over = [speeds(each, plain) if len(plain) == len(each) else None for plain in (beside, base)]
+            columns = " | ".join("{1:.2f} ({2:.2f} to {3:.2f})".format(*it) if it else "-" for it in over)
+            rate = sum(tokens for tokens, _ in each) / sum(seconds for _, seconds in each)
+            lines.append(f"| {task} | {len(each)} | {engine} | {method} | {drafter} | {rate:.1f} | {columns} | {equal} |")
     text = "\n".join(lines) + "\n"
-    (args.run / "transformers.md").write_text(text)
+    (args.run / "peers.md").write_text(text)
     print(text)
 
 
@@ -171,35 +203,44 @@ def main():
     if args.table:
         return table(args)
     os.environ["HF_HUB_OFFLINE"] = "1"
-    import torch
     import transformers
 
     manifests = [json.loads(file.read_text()) for file in sorted(args.run.glob("stream/*/manifest.json"))]
     decode = manifests[0]["config"]["arms"][0]["decode"]
-    options = [args.run.name, "--target", manifest.inside(args.target)]
+    options = [args.run.name, "--peer", args.peer, "--target", manifest.inside(args.target)]
     for name, folder in args.drafter:
         options += ["--drafter", f"{name}={manifest.inside(folder)}"]
     options += ["--task", *args.task] if args.task else []
+    options += ["--seed", *args.seed] if args.seed else []
     options += ["--prompts", args.prompts] if args.prompts else []
     options += ["-k", args.k, "--dtype", args.dtype, "--device", args.device, "--threads", args.threads]
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    stated = {"started": now, "command": " ".join(map(str, ["scripts/peers/beside_run.py", *options]))}
-    stated |= {"machine": manifest.machine(), "gpu": gpu(), "device": args.device, "dtype": args.dtype}
-    stated |= {"versions": {"transformers": transformers.__version__, "torch": torch.__version__}}
-    (args.run / "transformers.json").write_text(json.dumps(stated, indent=2) + "\n")
+    call = {"started": now, "command": " ".join(map(str, ["scripts/peers/beside_run.py", *options])), "peer": args.peer}
+    call |= {"machine": manifest.machine(), "gpu": gpu(), "device": args.device, "dtype": args.dtype}
+    call |= {"versions": manifest.packages(sys.executable)}
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.target)
-    with (args.run / "transformers.jsonl").open("w") as file:
-        for task, arms in streamed(args.run).items():
-            if args.task and task not in args.task:
-                continue
+    cells = {
+        cell: arms
+        for cell, arms in streamed(args.run).items()
+        if (not args.task or cell[0] in args.task) and (not args.seed or cell[1] in args.seed)
+    }
+    stated, file = args.run / "peers.json", args.run / "peers.jsonl"
+    kept = [row for row in read(file) if row["engine"] != args.peer or (row["task"], row["seed"]) not in cells]
+    calls = json.loads(stated.read_text()) if stated.exists() else []
+    still = {row["engine"] for row in kept}
+    stated.write_text(json.dumps([old for old in calls if old["peer"] in still] + [call], indent=2) + "\n")
+    with file.open("w") as out:
+        out.writelines(json.dumps(row) + "\n" for row in kept)
+        for (task, seed), arms in cells.items():
             first = arms[PLAIN][: args.prompts]
             plain = [[int(i) for i in row["answer"].split()] for row in first]
             for row in answered(args, decode, asked(tokenizer, args.data_dir, task, first)):
                 answers = row.pop("answers")
                 row |= {"tokens_each": list(map(len, answers)), "equal": sum(a == b for a, b in zip(answers, plain))}
-                file.write(json.dumps({"task": task} | row) + "\n")
-                file.flush()
-                print(f"{task}, {row['method']}: {row['tokens'] / row['seconds']:.1f} tokens/s", file=sys.stderr, flush=True)
+                out.write(json.dumps({"task": task, "seed": seed, "engine": args.peer} | row) + "\n")
+                out.flush()
+                rate = row["tokens"] / row["seconds"]
+                print(f"{task}, seed {seed}, {row['method']}: {rate:.1f} tokens/s", file=sys.stderr, flush=True)
     table(args)
 
 

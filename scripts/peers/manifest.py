@@ -8,7 +8,7 @@ import platform
 import subprocess
 import tomllib
 
-from engines import CALLS, HERE, WEIGHTS, Failed
+from engines import CALLS, HERE, WEIGHTS
 
 # Of lscpu; the rest says nothing about speed.
 PROCESSOR = ["Architecture", "Model name", "CPU family", "Model", "CPU(s)", "Thread(s) per core", "Hypervisor vendor"]
@@ -56,13 +56,15 @@ def machine():
 
 def versions(bench):
     found = {"omnidraft": output(bench.binary, "--version").removeprefix("omnidraft ")}
-    try:
-        found |= json.loads(bench.run([bench.python, "-c", ASK, *PACKAGES]))
-    except Failed:
-        pass
+    found |= packages(bench.python)
     lock = tomllib.loads((HERE / "candle" / "Cargo.lock").read_text())
     found |= {p["name"]: p["version"] for p in lock["package"] if p["name"].startswith("candle-")}
     return found
+
+
+def packages(python):
+    """Versions of the packages that this Python has."""
+    return json.loads(output(python, "-c", ASK, *PACKAGES) or "{}")
 
 
 def inside(folder):

@@ -80,9 +80,18 @@ fn lead(smallest: f64) -> String {
     )
 }
 
-/// The verdicts on every claim in every group that it applies to.
+/// The verdicts on every claim in every group that it applies to. Claims about arms that the page
+/// does not have are left out.
 pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
-    let claims = paper.claim.iter();
+    let has = |arm: &&str| {
+        let at = with_arm(&Where::new(), arm);
+        source.estimates.arm(&at).is_some()
+    };
+    let applies = |claim: &&Claim| match claim.rule() {
+        Some((_, "arm", arms)) => arms.iter().all(|arm| has(&arm)),
+        _ => true,
+    };
+    let claims = paper.claim.iter().filter(applies);
     claims.flat_map(|claim| of_claim(source, claim)).collect()
 }
 

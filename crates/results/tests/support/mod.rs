@@ -152,6 +152,9 @@ impl Experiment {
                       "order": { "metric": "acceptance", "above": "L_DM+L_N-gram", "below": "L_DM" } },
                     { "text": "An untrained drafter is faster than a trained one.",
                       "order": { "metric": "speedup", "above": "SpD_DM", "below": "L_DM" } },
+                    // Left out of the page, which has no such arm.
+                    { "text": "Training all weights beats LoRA.",
+                      "order": { "metric": "acceptance", "above": "L_DM", "below": "L_DM LoRA" } },
                 ],
             }),
             missing: Vec::new(),
