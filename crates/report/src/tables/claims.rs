@@ -88,7 +88,8 @@ pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
         source.estimates.arm(&at).is_some()
     };
     let applies = |claim: &&Claim| match claim.rule() {
-        Some((_, "arm", arms)) => arms.iter().all(|arm| has(&arm)),
+        // A trend is judged by its ends.
+        Some((_, "arm", arms)) => arms.first().is_none_or(has) && arms.last().is_none_or(has),
         _ => true,
     };
     let claims = paper.claim.iter().filter(applies);
