@@ -167,8 +167,8 @@ def table(args):
 
     for task in dict.fromkeys(task for task, _ in cells):
         counts = {seed: count for (of, seed), count in asked.items() if of == task}
-        # Without a peer's rows: all prompts.
-        counts = counts or {seed: None for of, seed in cells if of == task}
+        if not counts:
+            continue
         found, own = [], pairs(ours(task, PLAIN, counts))
         plain = ours(task, PLAIN, counts)
         for arm in next(arms for (of, _), arms in cells.items() if of == task):
