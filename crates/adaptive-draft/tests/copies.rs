@@ -160,7 +160,7 @@ fn copies_that_save_less_than_drafts_are_never_made() {
             let k = if answer.speculates() { 4 } else { 0 };
             answer.observe(&drafted(k));
         }
-        answer.would_copy(new_text());
+        answer.would_copy(new_text);
         controller.close(answer, 1);
     }
 }
@@ -207,7 +207,7 @@ fn one_answer_tells_that_copies_save_more_than_drafts() {
                     rest: 1.0 + 0.05 * k as f64,
                 });
             }
-            answer.would_copy(repeated_text());
+            answer.would_copy(repeated_text);
             if controller.close(answer, 1) {
                 updates += 1;
                 controller.learnt("target", 25.0, None);

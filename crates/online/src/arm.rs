@@ -285,7 +285,7 @@ impl DraftingArm {
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let costs = self.adaptive.costs();
-        let unseen = (record.clone(), costs.clone());
+        let before = (record.clone(), costs.clone());
         let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
         let policy = with_copies(record, &arm.decode, costs, way, streamed, policy);
         let mut policy = Controlled::new(policy, controlled);
@@ -376,10 +376,13 @@ impl DraftingArm {
             if way == Some(Way::Frozen) {
                 control.swap(drafter)?;
             }
-            if let Some(mut source) = self.known.source(&arm.decode, vocabulary) {
-                let (mut record, costs) = unseen;
-                source.start(question.prompt.target);
-                answer.would_copy(record.replay(&mut source, &costs, &done.tokens));
+            let source = self.known.source(&arm.decode, vocabulary);
+            if let Some(mut source) = source.filter(|_| streamed) {
+                let (mut record, costs) = before;
+                answer.would_copy(|| {
+                    source.start(question.prompt.target);
+                    record.replay(&mut source, &costs, &done.tokens)
+                });
             }
             learns = streamed && control.close(answer, &done);
         }

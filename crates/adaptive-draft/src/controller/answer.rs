@@ -146,9 +146,11 @@ impl Answer {
     }
 
     /// Adds the answer as copies alone would have made it, from which the controller knows what
-    /// they are worth without trying them.
-    pub fn would_copy(&mut self, copies: Replay) {
-        self.copies = Some(copies);
+    /// they are worth without trying them. It is not replayed if copies did make it.
+    pub fn would_copy(&mut self, replay: impl FnOnce() -> Replay) {
+        if self.way != Way::Copies {
+            self.copies = Some(replay());
+        }
     }
 
     /// True if the next round is speculated.
@@ -243,10 +245,9 @@ impl Answer {
         }
     }
 
-    /// Share of plain decoding's time that copies alone would have saved, if that is known and they
-    /// did not make the answer.
+    /// Share of plain decoding's time that copies alone would have saved, if that is known.
     pub(super) fn copies_save(&self, steps: &Steps) -> Option<f64> {
-        let copies = self.copies.as_ref().filter(|_| self.way != Way::Copies)?;
+        let copies = self.copies.as_ref()?;
         let cost: f64 = copies
             .rounds()
             .map(|(positions, count)| steps.ratio(positions) * count as f64)

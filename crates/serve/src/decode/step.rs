@@ -334,8 +334,9 @@ impl Decoder {
                                 let request = &sequence.job.request;
                                 let said = sequence.slot.session.response();
                                 let vocabulary = target.vocabulary();
-                                let copies = corpora.replay(vocabulary, request, &costs, said);
-                                answer.would_copy(copies);
+                                answer.would_copy(|| {
+                                    corpora.replay(vocabulary, request, &costs, said)
+                                });
                             }
                             self.stats.close(answer, rejected)
                         }
