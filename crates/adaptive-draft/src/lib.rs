@@ -132,16 +132,6 @@ pub enum HeadError {
         /// Size or rank that the other parts imply.
         expected: usize,
     },
-    /// A file holds values that training never gives.
-    #[error(
-        "{path}: tensor `{tensor}` of an acceptance head holds a value that is no finite number"
-    )]
-    NotFinite {
-        /// The file.
-        path: PathBuf,
-        /// Name of the tensor.
-        tensor: &'static str,
-    },
 }
 
 fn at_least_one(longest: usize) -> Result<(), PolicyError> {

@@ -16,6 +16,27 @@ pub struct HostTensor {
     pub data: Vec<f32>,
 }
 
+/// Number of parts of a [whole number](HostTensor::whole).
+const PARTS: usize = 4;
+
+impl HostTensor {
+    /// A whole number in four parts of 16 bits, the lowest first, which f32 holds exactly.
+    pub fn whole(n: u64) -> Self {
+        let part = |i: usize| f32::from((n >> (16 * i)) as u16);
+        Self {
+            shape: vec![PARTS],
+            data: (0..PARTS).map(part).collect(),
+        }
+    }
+
+    /// The number of a tensor that [`whole`](Self::whole) made; `None` for one of another size.
+    pub fn to_whole(&self) -> Option<u64> {
+        let parts: &[f32; PARTS] = self.data.as_slice().try_into().ok()?;
+        let parts = parts.iter().enumerate();
+        Some(parts.map(|(i, x)| (*x as u64 & 0xffff) << (16 * i)).sum())
+    }
+}
+
 /// Storage type of a written checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoredType {

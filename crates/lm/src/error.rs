@@ -58,6 +58,18 @@ pub enum LmError {
         /// The first in name order.
         first: String,
     },
+    /// A saved tensor holds a value that is no finite number.
+    #[error("{path}: tensor `{tensor}` holds {value} at {at}, which is no number")]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// Name of the tensor.
+        tensor: String,
+        /// The value.
+        value: f32,
+        /// Its index in the tensor.
+        at: usize,
+    },
     /// A tensor has another shape than `config.json` implies.
     #[error("{path}: tensor `{tensor}` has shape {found:?}, config.json implies {expected:?}")]
     Shape {

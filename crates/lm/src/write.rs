@@ -206,7 +206,8 @@ pub fn write_safetensors(
 /// Reads every tensor of one safetensors file, as f32, into `into`.
 ///
 /// # Errors
-/// A file that is missing, malformed, or holds other than numbers.
+/// A file that is missing, malformed, or holds a value that is no finite number, as the weights of
+/// a diverged training do.
 pub fn read_safetensors(
     path: &Path,
     into: &mut BTreeMap<String, HostTensor>,
@@ -215,6 +216,14 @@ pub fn read_safetensors(
     let mut buffer = weights::RowBuffer::default();
     for (name, tensor) in files.tensors() {
         let data = files.rows(name, 0..tensor.rows(), &mut buffer)?.to_vec();
+        if let Some(at) = data.iter().position(|x| !x.is_finite()) {
+            return Err(LmError::NotFinite {
+                path: path.to_owned(),
+                tensor: name.to_owned(),
+                value: data[at],
+                at,
+            });
+        }
         let shape = tensor.shape.clone();
         into.insert(name.to_owned(), HostTensor { shape, data });
     }

@@ -316,3 +316,48 @@ fn what_is_missing_is_told_first() {
     std::fs::write(folder.path().join("config.json"), CONFIG).unwrap();
     assert!(told().contains("there are no weights"), "{}", told());
 }
+
+#[test]
+fn saved_tensors_are_read_as_they_were_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved.safetensors");
+    for n in [0, 65_535, 1 << 24, (1 << 40) + 12_345, u64::MAX] {
+        let tensors = BTreeMap::from([("n".to_owned(), HostTensor::whole(n))]);
+        write_safetensors(&path, &tensors, StoredType::F32).unwrap();
+        let mut read = BTreeMap::new();
+        read_safetensors(&path, &mut read).unwrap();
+        assert_eq!(read, tensors);
+        assert_eq!(read["n"].to_whole(), Some(n));
+    }
+    let three = HostTensor {
+        shape: vec![3],
+        data: vec![1.0; 3],
+    };
+    assert_eq!(three.to_whole(), None);
+}
+
+#[test]
+fn a_saved_tensor_that_is_no_number_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("saved.safetensors");
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let tensor = HostTensor {
+            shape: vec![2, 2],
+            data: vec![0.0, 1.0, bad, 2.0],
+        };
+        let tensors = BTreeMap::from([("w".to_owned(), tensor)]);
+        write_safetensors(&path, &tensors, StoredType::F32).unwrap();
+        match read_safetensors(&path, &mut BTreeMap::new()) {
+            Err(LmError::NotFinite {
+                path: named,
+                tensor,
+                value,
+                at,
+            }) => {
+                assert_eq!((named, tensor.as_str(), at), (path.clone(), "w", 2));
+                assert_eq!(value.to_bits(), bad.to_bits());
+            }
+            other => panic!("{bad}: {other:?}"),
+        }
+    }
+}

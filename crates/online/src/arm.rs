@@ -41,8 +41,6 @@ pub struct Answered {
     pub example: Option<Example>,
     /// Updates from parts of the answer, made while it was decoded.
     pub updates: Vec<Update>,
-    /// Seconds by which these updates delayed it.
-    pub learn_seconds: f64,
 }
 
 impl Answered {
@@ -51,7 +49,6 @@ impl Answered {
             generation,
             example: None,
             updates: Vec::new(),
-            learn_seconds: 0.0,
         }
     }
 }
@@ -407,7 +404,6 @@ impl DraftingArm {
             generation: done,
             example: example.filter(|_| learns),
             updates,
-            learn_seconds: seconds,
         })
     }
 

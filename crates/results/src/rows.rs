@@ -131,7 +131,7 @@ row! {
         seconds: f64,
         /// Seconds of the prompt's prefill in target and drafter.
         prefill_s: f64,
-        /// Seconds by which learning delayed the stream after this prompt.
+        /// Seconds by which this answer delayed the stream beyond prompt and rounds: learning, and what an arm does between rounds and after the last.
         learn_s: f64,
         /// Decision of the controller for this answer: `plain`, `copies`, `frozen` or `learner`; none without one, and in older tables.
         way: Option<String>,

@@ -97,13 +97,14 @@ impl HeadTrainer {
             put("moments_first", vec![n], moments.first.clone());
             put("moments_second", vec![n], moments.second.clone());
         }
-        put("steps", vec![4], limbs(self.steps()));
-        put("fresh", vec![4], limbs(self.fresh as u64));
         let (n, width) = (self.buffer.len(), self.head.features);
         let features = self.buffer.iter().flat_map(|e| &e.features).copied();
         put("buffer_features", vec![n, width], features.collect());
         let labels = self.buffer.iter().map(|example| example.label).collect();
         put("buffer_labels", vec![n], labels);
+        for (name, number) in [("steps", self.steps()), ("fresh", self.fresh as u64)] {
+            tensors.insert(name.to_owned(), HostTensor::whole(number));
+        }
         Ok(write_safetensors(path, &tensors, StoredType::F32)?)
     }
 
@@ -125,8 +126,8 @@ impl HeadTrainer {
             reader.expect("moments_second", second.len(), head.weights.len())?;
             moments.push(Moments { first, second });
         }
-        let steps = number(&reader.take("steps", 1)?.data);
-        let fresh = number(&reader.take("fresh", 1)?.data) as usize;
+        let steps = reader.take_whole("steps")?;
+        let fresh = reader.take_whole("fresh")? as usize;
         let features = reader.take("buffer_features", 2)?;
         let labels = reader.take("buffer_labels", 1)?.data;
         let width = head.features;
@@ -148,16 +149,6 @@ impl HeadTrainer {
     }
 }
 
-/// A number in parts of 16 bits, which f32 holds exactly.
-fn limbs(n: u64) -> Vec<f32> {
-    (0..4).map(|i| f32::from((n >> (16 * i)) as u16)).collect()
-}
-
-fn number(limbs: &[f32]) -> u64 {
-    let parts = limbs.iter().take(4).enumerate();
-    parts.map(|(i, x)| (*x as u64 & 0xFFFF) << (16 * i)).sum()
-}
-
 struct Reader<'a> {
     path: &'a Path,
     tensors: Tensors,
@@ -170,13 +161,18 @@ impl Reader<'_> {
             tensor: name,
         })?;
         self.expect(name, tensor.shape.len(), rank)?;
-        match tensor.data.iter().all(|value| value.is_finite()) {
-            true => Ok(tensor),
-            false => Err(HeadError::NotFinite {
-                path: self.path.to_owned(),
-                tensor: name,
-            }),
-        }
+        Ok(tensor)
+    }
+
+    fn take_whole(&mut self, name: &'static str) -> Result<u64, HeadError> {
+        let tensor = self.take(name, 1)?;
+        let found = tensor.data.len();
+        tensor.to_whole().ok_or(HeadError::Shape {
+            path: self.path.to_owned(),
+            tensor: name,
+            found,
+            expected: 4,
+        })
     }
 
     fn expect(&self, name: &'static str, found: usize, expected: usize) -> Result<(), HeadError> {

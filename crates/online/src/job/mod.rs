@@ -377,9 +377,9 @@ fn answer(
     if is_live {
         state.measure_start(engine, padded)?;
     }
+    let began = Instant::now();
     let answered = state.answer(arm, engine, &question)?;
     let mut updates = answered.updates;
-    let began = Instant::now();
     if let Some(example) = answered.example {
         updates.extend(state.learn(example)?);
     }
@@ -387,11 +387,16 @@ fn answer(
         true => state.train_head(!updates.is_empty(), false)?,
         false => None,
     };
-    let learn_seconds = answered.learn_seconds + began.elapsed().as_secs_f64();
+    // By difference, so that no second of an answer is left out: comparing ways and keeping texts is
+    // no learning, but it delays the stream as well.
+    let generation = answered.generation;
+    let prefill = generation.prefill.draft + generation.prefill.target;
+    let counted = prefill + generation.totals.timings.total();
+    let learn_seconds = (began.elapsed().as_secs_f64() - counted).max(0.0);
     let account = state.account().filter(|_| streamed);
     Ok(Some(Answer::drafted(
         index,
-        answered.generation,
+        generation,
         &stop,
         updates,
         head,

@@ -169,7 +169,8 @@ fn of_optimizer(optimizer: &AdamW) -> Tensors {
         shape: vec![data.len()],
         data,
     };
-    let mut tensors = BTreeMap::from([("steps".to_owned(), flat(limbs(optimizer.steps())))]);
+    let steps = HostTensor::whole(optimizer.steps());
+    let mut tensors = BTreeMap::from([("steps".to_owned(), steps)]);
     if let [moments] = optimizer.moments() {
         tensors.insert("first".into(), flat(moments.first.clone()));
         tensors.insert("second".into(), flat(moments.second.clone()));
@@ -177,26 +178,13 @@ fn of_optimizer(optimizer: &AdamW) -> Tensors {
     tensors
 }
 
-/// Number of 16-bit pieces of an integer; each piece is exact in f32.
-const LIMBS: usize = 4;
-
-fn limbs(n: u64) -> Vec<f32> {
-    let limb = |i: usize| f32::from((n >> (16 * i)) as u16);
-    (0..LIMBS).map(limb).collect()
-}
-
-fn number(limbs: &[f32]) -> u64 {
-    let parts = limbs.iter().enumerate();
-    parts.map(|(i, x)| (*x as u64 & 0xffff) << (16 * i)).sum()
-}
-
 fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
     let path = folder.join(OPTIMIZER);
     let mut tensors = BTreeMap::new();
     read_safetensors(&path, &mut tensors)?;
-    let steps = match tensors.remove("steps").map(|t| t.data) {
-        Some(limbs) if limbs.len() == LIMBS => number(&limbs),
-        _ => return Err(OnlineError::NoSteps(path)),
+    let steps = tensors.remove("steps").and_then(|t| t.to_whole());
+    let Some(steps) = steps else {
+        return Err(OnlineError::NoSteps(path));
     };
     let mut take = |name: &str| tensors.remove(name).map(|t| t.data);
     let moments = match (take("first"), take("second")) {
@@ -204,21 +192,4 @@ fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
         _ => Vec::new(),
     };
     Ok(AdamW::resume(config, steps, moments))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steps_are_read_as_they_were_written() {
-        let folder = tempfile::tempdir().unwrap();
-        for steps in [0, 65_535, 1 << 24, (1 << 40) + 12_345, u64::MAX] {
-            let optimizer = AdamW::resume(AdamWConfig::default(), steps, Vec::new());
-            let path = folder.path().join(OPTIMIZER);
-            write_safetensors(&path, &of_optimizer(&optimizer), StoredType::F32).unwrap();
-            let read = load_optimizer(folder.path(), AdamWConfig::default()).unwrap();
-            assert_eq!(read.steps(), steps);
-        }
-    }
 }
