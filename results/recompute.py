@@ -19,6 +19,7 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py halves NAME ARM OTHER       an arm over another by the clock, by halves of the stream
     python3 results/recompute.py by_segment NAME             the same by segment, where task and target change
     python3 results/recompute.py kinds NAME                  the same by what rounds did: drafted, copied, both, neither
+    python3 results/recompute.py positions NAME ...          what a forward of the target over several positions takes
     python3 results/recompute.py curve NAME ARM OTHER        tokens a round of two arms by 32 streamed prompts, and held out
     python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
     python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
@@ -475,6 +476,26 @@ def kinds(name):
                 print(f"| {segment + 1} | {arm} | {which} | {len(own) / len(rows):.2f} | {tokens / len(own):.2f} | {tokens / time:.1f} |")
 
 
+def positions(*names):
+    """The target's forward over so many positions, verification in, over a plain step of the same cell: the median of the
+    stream's rounds that had as many, if there are twenty. With the kernels that the processor has. A Markdown table."""
+    widths = range(1, 10)
+    heads = ["run", "target", "kernels", "plain step, ms", *map(str, widths)]
+    print("| " + " | ".join(heads) + " |\n|:--|:--|:--|" + "--:|" * (len(heads) - 3))
+    for name in names:
+        manifests = sorted((HERE / name / "stream").glob("*/manifest.json"))
+        kernels = {json.loads(path.read_text())["machine"]["kernels"] for path in manifests}
+        plain = [row for row in load(name, "stream") if row["arm"] == "autoregressive"]
+        step = lambda rows: sum(row["seconds"] for row in rows) / sum(row["new_tokens"] for row in rows)
+        steps = {at: step(rows) for at, rows in grouped(plain, "at", "seed").items()}
+        taken = collections.defaultdict(list)
+        for row in load(name, "stream", "rounds"):
+            taken[1 + row["proposed"]].append(1e-6 * row["verify_us"] / steps[row["at"], row["seed"]])
+        target = " ".join(sorted({row["target"] for row in plain}))
+        medians = [f"{np.median(taken[width]):.2f}" if len(taken[width]) >= 20 else "\u2013" for width in widths]
+        print("| " + " | ".join([name, target, " ".join(sorted(kernels)), f"{1e3 * step(plain):.1f}", *medians]) + " |")
+
+
 def curve(name, arm, other, width="32"):
     """Tokens a round of two arms over every so many streamed prompts and on the held-out ones, all seeds together, and their
     ratio under the same draws of seeds and prompts. A Markdown table."""
@@ -636,7 +657,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, by_task, halves, by_segment, kinds, curve, what_learnt, never_slower, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, halves, by_segment, kinds, positions, curve, what_learnt, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)
