@@ -118,8 +118,9 @@ pub enum PretrainError {
         /// Description of the first difference.
         source: LmError,
     },
-    /// The state of a stopped training lacks the number of its steps; the value is its file.
-    #[error("{}: tensor `step` is missing", .0.display())]
+    /// The state of a stopped training lacks the number of its steps, or has it in a form of before;
+    /// the value is its file.
+    #[error("{}: tensor `step` is missing, or of another version of the program", .0.display())]
     NoStep(PathBuf),
     /// The folder to write holds a finished model; the value is its path.
     #[error("{}: holds a finished model; choose another --out", .0.display())]

@@ -32,7 +32,6 @@ fn file(out: &Path) -> PathBuf {
 /// # Errors
 /// A file that cannot be written.
 pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()> {
-    let step = optimizer.steps();
     let mut tensors: BTreeMap<String, HostTensor> = checkpoint
         .tensors
         .iter()
@@ -47,15 +46,7 @@ pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()
             tensors.insert(format!("{kind}.{i:05}"), tensor);
         }
     }
-    // Two 16-bit halves, because f32 represents every integer below 2^16 exactly.
-    let halves = vec![(step >> 16) as f32, (step & 0xffff) as f32];
-    tensors.insert(
-        STEP.into(),
-        HostTensor {
-            shape: vec![2],
-            data: halves,
-        },
-    );
+    tensors.insert(STEP.into(), HostTensor::whole(optimizer.steps()));
     Ok(write_safetensors(&file(out), &tensors, StoredType::F32)?)
 }
 
@@ -70,10 +61,10 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     }
     let mut tensors = BTreeMap::new();
     read_safetensors(&path, &mut tensors)?;
-    let Some(halves) = tensors.remove(STEP).filter(|t| t.data.len() == 2) else {
+    let step = tensors.remove(STEP).and_then(|t| t.to_whole());
+    let Some(step) = step else {
         return Err(PretrainError::NoStep(path));
     };
-    let step = ((halves.data[0] as u64) << 16) + halves.data[1] as u64;
     let mut take = |prefix: &str| -> Vec<(String, HostTensor)> {
         let names: Vec<String> = tensors
             .keys()

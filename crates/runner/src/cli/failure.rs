@@ -145,7 +145,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         return weights_hint(error).map(str::to_owned);
     }
     let text = match cause.downcast_ref::<LmError>() {
-        Some(LmError::Io { path, .. }) if is_of_state(path) => OF_STATE,
+        Some(LmError::Io { path, .. } | LmError::NotFinite { path, .. }) if is_of_state(path) => {
+            OF_STATE
+        }
         Some(LmError::Io { .. }) => {
             "a model folder needs config.json, model.safetensors (or its shards and index) and tokenizer.json; paths are relative to the working directory, and hf:owner/name downloads one"
         }
@@ -212,7 +214,18 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         std::fs::write(state.path().join("state.json"), "{}").unwrap();
         let head = state.path().join("heads/L-0/head.safetensors");
-        let head = HeadError::from(LmError::from(cut(&head)));
-        assert!(told(head.into()).contains("hint: put back a copy of the state"));
+        let no_number = LmError::NotFinite {
+            path: head.clone(),
+            tensor: "output".to_owned(),
+            value: f32::NAN,
+            at: 3,
+        };
+        for error in [LmError::from(cut(&head)), no_number] {
+            let text = told(HeadError::from(error).into());
+            assert!(
+                text.contains("hint: put back a copy of the state"),
+                "{text}"
+            );
+        }
     }
 }
