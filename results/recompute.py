@@ -386,10 +386,13 @@ def learning_on(name):
         after = speed(held_out[at, "autoregressive"])
         row = ["–"] * 6
         if own := stream.get((at, arm)):
-            plain = speed(stream.get((at, "autoregressive"), held_out[at, "autoregressive"]))
-            late = [row for row in own if row["prompt_index"] >= len(own) // 2]
+            half = (1 + max(row["prompt_index"] for row in own)) // 2
+            late = lambda rows: [row for row in rows if row["prompt_index"] >= half]
+            beside = stream.get((at, "autoregressive"))
+            plain = speed(beside or held_out[at, "autoregressive"])
+            after_half = speed(late(beside)) if beside else plain
             learnt = sum(row["learn_s"] for row in own)
-            row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / plain:.2f}x", f"{speed(late) / plain:.2f}x"]
+            row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / plain:.2f}x", f"{speed(late(own)) / after_half:.2f}x"]
             row += [f"{learnt / whole(own):.2f}", f"{learnt / len(own):.2f}"]
         print("| " + " | ".join([at, arm, *row, f"{speed(frozen):.1f}", f"{speed(frozen) / after:.2f}x"]) + " |")
 
@@ -416,23 +419,25 @@ def by_quarter(name):
 
 def halves(name, arm, other):
     """An arm over another on the same streamed prompts by the clock, prefill and learning in: all of them and each half, with an
-    interval (95%) that resamples prompts; then their rounds. A Markdown table."""
+    interval (95%) that resamples answers; then their rounds. A Markdown table."""
     whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
     speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
     prompts, rounds = (grouped(load(name, "stream", table), "at", "arm") for table in ("prompts", "rounds"))
     heads = ["target, task", "prompts", "tokens/s", "tokens/s of the other", "over it", "tokens a round", "of the other's"]
     print("| " + " | ".join([*heads, "rounds that copied", "and of the other", "learning, share"]) + " |\n|:--|:--|" + "--:|" * 8)
     for at in dict.fromkeys(at for at, _ in prompts):
-        own, there = ({r["prompt_index"]: r for r in prompts[at, it]} for it in (arm, other))
-        numbers, half = sorted(own), len(own) // 2
-        for part, label in ((numbers, "all"), (numbers[:half], "first half"), (numbers[half:], "second half")):
+        place = lambda row: (row["seed"], row["prompt_index"])
+        own, there = ({place(r): r for r in prompts[at, it]} for it in (arm, other))
+        numbers, half = sorted(own), (1 + max(index for _, index in own)) // 2
+        early, late = [[n for n in numbers if (n[1] >= half) == is_late] for is_late in (False, True)]
+        for part, label in ((numbers, "all"), (early, "first half"), (late, "second half")):
             rows = [[every[i] for i in part] for every in (own, there)]
             rng = np.random.default_rng(1)
             ratio = [speed(rows[0]) / speed(rows[1])]
             for drawn in rng.integers(len(part), size=(DRAWS, len(part))):
                 ratio.append(speed([rows[0][i] for i in drawn]) / speed([rows[1][i] for i in drawn]))
             yields = [f"{sum(r['new_tokens'] for r in of) / sum(r['rounds'] for r in of):.2f}" for of in rows]
-            inside = [[r for r in rounds[at, it] if r["prompt_index"] in set(part)] for it in (arm, other)]
+            inside = [[r for r in rounds[at, it] if place(r) in set(part)] for it in (arm, other)]
             copied = [f"{np.mean([r['looked_up'] > 0 for r in of]):.2f}" for of in inside]
             row = [*(f"{speed(of):.1f}" for of in rows), shown(np.array(ratio)), *yields, *copied]
             share = sum(r["learn_s"] for r in rows[0]) / whole(rows[0])
@@ -449,7 +454,9 @@ def by_segment(name):
     print("| " + " | ".join([*heads, "drafted by", "seconds saved"]) + " |\n|--:|:--|:--|" + "--:|" * 5 + ":--|--:|")
     for (segment, arm), own in parts.items():
         plain = parts[segment, "autoregressive"]
-        half = lambda rows, i: [r for n, r in enumerate(rows) if 2 * n // len(rows) == i]
+        numbers = sorted({r["prompt_index"] for r in own})
+        place = {number: 2 * n // len(numbers) for n, number in enumerate(numbers)}
+        half = lambda rows, i: [r for r in rows if place[r["prompt_index"]] == i]
         ways = {}
         for row in own:
             ways[row.get("way")] = ways.get(row.get("way"), 0) + 1
@@ -478,22 +485,25 @@ def kinds(name):
 
 def positions(*names):
     """The target's forward over so many positions, verification in, over a plain step of the same cell: the median of the
-    stream's rounds that had as many, if there are twenty. With the kernels that the processor has. A Markdown table."""
+    stream's rounds that had as many, if there are twenty. With the kernels that the processor has. NAME:SEED is one seed of a
+    run whose seeds ran on different machines. A Markdown table."""
     widths = range(1, 10)
     heads = ["run", "target", "kernels", "plain step, ms", *map(str, widths)]
     print("| " + " | ".join(heads) + " |\n|:--|:--|:--|" + "--:|" * (len(heads) - 3))
-    for name in names:
+    for name, _, seed in (name.partition(":") for name in names):
+        wanted = lambda rows: [row for row in rows if seed in ("", str(row["seed"]))]
         manifests = sorted((HERE / name / "stream").glob("*/manifest.json"))
         kernels = {json.loads(path.read_text())["machine"]["kernels"] for path in manifests}
-        plain = [row for row in load(name, "stream") if row["arm"] == "autoregressive"]
+        plain = [row for row in wanted(load(name, "stream")) if row["arm"] == "autoregressive"]
         step = lambda rows: sum(row["seconds"] for row in rows) / sum(row["new_tokens"] for row in rows)
         steps = {at: step(rows) for at, rows in grouped(plain, "at", "seed").items()}
         taken = collections.defaultdict(list)
-        for row in load(name, "stream", "rounds"):
+        for row in wanted(load(name, "stream", "rounds")):
             taken[1 + row["proposed"]].append(1e-6 * row["verify_us"] / steps[row["at"], row["seed"]])
         target = " ".join(sorted({row["target"] for row in plain}))
         medians = [f"{np.median(taken[width]):.2f}" if len(taken[width]) >= 20 else "\u2013" for width in widths]
-        print("| " + " | ".join([name, target, " ".join(sorted(kernels)), f"{1e3 * step(plain):.1f}", *medians]) + " |")
+        label = f"{name}, seed {seed}" if seed else name
+        print("| " + " | ".join([label, target, " ".join(sorted(kernels)), f"{1e3 * step(plain):.1f}", *medians]) + " |")
 
 
 def curve(name, arm, other, width="32"):
@@ -540,7 +550,8 @@ def by_task(name):
         cells = []
         for at in tasks:
             own, plain = stream[at, arm], stream[at, "autoregressive"]
-            last = lambda rows: [r for r in rows if 4 * r["prompt_index"] // len(rows) == 3]
+            length = 1 + max(row["prompt_index"] for row in own)
+            last = lambda rows: [r for r in rows if 4 * r["prompt_index"] // length == 3]
             share = sum(r["learn_s"] for r in own) / whole(own)
             over = speed(own) / speed(plain), speed(last(own)) / speed(last(plain))
             cells.append(f"{speed(own):.1f} · {over[0]:.2f}x · {over[1]:.2f}x · {share:.2f}")
@@ -615,17 +626,19 @@ def never_slower(name, width="32", first="8"):
 
 
 def break_even(name, arm, other):
-    """Answers by the frozen drafter after which what `arm` spent on the stream more than `other` is won back."""
+    """Answers by the frozen drafter after which what `arm` spent on a stream more than `other` is won back, the mean of its
+    seeds."""
     whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
     stream = grouped(load(name, "stream"), "at", "arm")
     held_out = grouped(load(name, "held-out"), "at", "arm")
     heads = ["target, task", "streamed", "seconds more on the stream", "seconds saved an answer", "answers to break even"]
     print("| " + " | ".join(heads) + " |\n|:--|" + "--:|" * 4)
     for at in sorted({at for at, _ in stream}):
-        more = whole(stream[at, arm]) - whole(stream[at, other])
+        seeds = len({row["seed"] for row in stream[at, arm]})
+        more = (whole(stream[at, arm]) - whole(stream[at, other])) / seeds
         frozen = held_out[at, arm], held_out[at, other]
         saved = (whole(frozen[1]) - whole(frozen[0])) / len(frozen[0])
-        streamed = len(stream[at, arm])
+        streamed = len(stream[at, arm]) // seeds
         print(f"| {at} | {streamed} | {more:.1f} | {saved:.2f} | {more / saved:.0f} |")
 
 

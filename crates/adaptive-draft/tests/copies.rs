@@ -1,12 +1,13 @@
 //! Copies among the ways of a controller.
 
 use adaptive_draft::{
-    Controller, ControllerConfig, CopyOrDraft, CopyRecord, Costs, Replay, RoundCost, Way,
+    Controlled, Controller, ControllerConfig, CopyOrDraft, CopyRecord, Costs, Replay, RoundCost,
+    Way,
 };
 use spec_decode::testkit::{FakeModel, ToyVocab, text_rows};
 use spec_decode::{
-    ConstantLength, CopySource, History, NoSink, Pair, Prompt, PromptLookup, Sampling, Session,
-    SessionConfig, StreamName, VerifyMode,
+    ConstantLength, CopySource, DraftPolicy, History, NoSink, Origin, Pair, Prompt, PromptLookup,
+    RoundOutcome, Sampling, Session, SessionConfig, StreamName, Timings, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -217,4 +218,52 @@ fn one_answer_tells_that_copies_save_more_than_drafts() {
         assert!(ways[1..].iter().all(|way| *way == Way::Copies), "{ways:?}");
         assert_eq!(updates, 0);
     }
+}
+
+/// A policy that counts the rounds that it observes.
+#[derive(Default)]
+struct Watcher(usize);
+
+impl DraftPolicy for Watcher {
+    fn next_len(&mut self) -> usize {
+        4
+    }
+
+    fn observe(&mut self, _: &RoundOutcome) {
+        self.0 += 1;
+    }
+}
+
+/// Copies are worth what they save in all rounds, not in those with a match alone.
+#[test]
+fn copies_observe_rounds_without_a_match() {
+    let mut controller = controller(false);
+    let mut answer = controller.open();
+    answer.read(30.0);
+    (0..20).for_each(|_| answer.observe(&drafted(0)));
+    answer.would_copy(repeated_text);
+    controller.close(answer, 1);
+    let answer = controller.open_held_out();
+    assert_eq!(answer.way(), Way::Copies);
+
+    let plain_step = RoundOutcome {
+        round: 0,
+        draft: Vec::new(),
+        proposals: Vec::new(),
+        accepted: 0,
+        emitted: ids([1]),
+        origin: Origin::Bonus,
+        scores: Vec::new(),
+        emitted_bytes: 0,
+        inserted: 0,
+        timings: Timings::default(),
+    };
+    let mut policy = Controlled::new(Watcher::default(), Some(answer));
+    assert_eq!(policy.next_len(), 0);
+    policy.observe(&plain_step);
+    assert!(policy.last_asked().is_some());
+    // It has no part in a round for which it was not asked.
+    policy.observe(&plain_step);
+    assert!(policy.last_asked().is_none());
+    assert_eq!(policy.inner_mut().0, 1);
 }

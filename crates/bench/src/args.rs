@@ -243,6 +243,12 @@ impl ExperimentArgs {
         self.overrides.iter().cloned().chain(device).collect()
     }
 
+    /// True if options change the experiment of the file, or select a part of it.
+    pub fn changes(&self) -> bool {
+        let selects = !self.only.is_empty() || self.stage.is_some();
+        selects || !self.includes.is_empty() || !self.overrides().is_empty()
+    }
+
     /// The whole experiment.
     ///
     /// # Errors

@@ -155,15 +155,16 @@ impl Recorder {
         &self.record.taught
     }
 
-    /// The record from token `from` on, with empty entries for the tokens before it.
+    /// The record without the distributions of the tokens before `from`.
     pub fn since(&self, from: usize) -> Record {
-        let nothing = Taught {
-            log_prob: 0.0,
+        let (before, after) = self.taught().split_at(from.min(self.taught().len()));
+        // A later token of the drafter may spell the end of what came before, so that its
+        // likelihood is needed.
+        let before = before.iter().map(|taught| Taught {
+            log_prob: taught.log_prob,
             law: None,
-        };
-        let from = from.min(self.taught().len());
-        let mut taught = vec![nothing; from];
-        taught.extend_from_slice(&self.taught()[from..]);
+        });
+        let taught = before.chain(after.iter().cloned()).collect();
         Record {
             columns: Arc::clone(&self.record.columns),
             taught,

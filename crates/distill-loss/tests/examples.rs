@@ -320,3 +320,23 @@ fn fewer_columns_estimate_the_sums_over_all() {
         assert!(spread < 0.2, "{spread}");
     }
 }
+
+/// A draft token of a later part may spell the end of an earlier one, whose likelihood its chunk
+/// then has.
+#[test]
+fn a_part_keeps_the_likelihoods_before_it() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let mut recorder = Recorder::new(&pair.alignment, hybrid());
+    for (index, token) in targets(&["c", "ab", "c", "ab"]).into_iter().enumerate() {
+        recorder.record(index, token, &logits(TARGET.len(), index as u32));
+    }
+    let all = recorder.taught();
+    let part = recorder.since(2).taught;
+    for (own, whole) in part.iter().zip(all) {
+        assert_eq!(own.log_prob, whole.log_prob);
+        assert!(whole.log_prob < 0.0 && whole.law.is_some());
+    }
+    assert!(part[..2].iter().all(|taught| taught.law.is_none()));
+    assert_eq!((&part[2..], part.len()), (&all[2..], 4));
+    assert_eq!(recorder.since(9).taught.len(), 4);
+}

@@ -192,11 +192,8 @@ impl<'a> Expander<'a> {
         }
         let asked = |split: OfSplit| {
             let of_stage = |stage: &StageDef| stage.file.prompts.as_ref().and_then(split);
-            drift && stages.iter().any(|stage| stage.file.prompts.is_none())
-                || stages
-                    .iter()
-                    .filter_map(of_stage)
-                    .any(|count| !count.is_none())
+            let mut counts = stages.iter().filter_map(of_stage);
+            counts.any(|count| !count.is_none())
         };
         let splits: [(&str, OfSplit); 2] = [
             ("train", |counts| counts.train),

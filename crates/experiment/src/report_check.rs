@@ -70,6 +70,12 @@ pub(crate) fn check(experiment: &mut Experiment, root: &Node, faults: &mut Fault
             fault(&key, message);
         }
     }
+    // Rows are of arms, also where the list of rows does not say so.
+    if let Some(name) = report.columns.as_ref()
+        && (name == "arm" || report.rows.contains(name))
+    {
+        fault("report.columns", format!("`{name}` is an axis of the rows"));
+    }
     if !(0.0..1.0).contains(&report.smallest_effect) {
         let message = format!(
             "{} is not a share from 0 to below 1",

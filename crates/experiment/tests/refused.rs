@@ -148,6 +148,14 @@ fn reports_of_what_is_not_there() {
         &["report.columns: there is no axis `taks`"],
     );
     says(
+        &report("rows = [\"task\"]\ncolumns = \"arm\""),
+        &["report.columns: `arm` is an axis of the rows"],
+    );
+    says(
+        &report("rows = [\"task\", \"arm\"]\ncolumns = \"task\""),
+        &["report.columns: `task` is an axis of the rows"],
+    );
+    says(
         &report("ratios = [[\"L_DM+L_N-gram\", \"L_DM\"]]"),
         &["report.ratios.0.1: there is no arm `L_DM` (one of L_DM+L_N-gram)"],
     );

@@ -221,6 +221,15 @@ fn segments_beside_a_grid() {
         &wrong(&empty),
         &["stage.stream.prompts: no prompts are left"],
     );
+    // The stage takes its numbers from the segments, so there is none to replace.
+    let own = drift.replace("prompts = { train = 100, test = 20 }\n", "");
+    let own = format!("{own}[[segment]]\ntask = \"a\"\nprompts = {{ train = 30 }}\n");
+    says(
+        &wrong(&format!(
+            "{own}[[when]]\ntarget = \"L\"\nprompts = {{ train = 7 }}\n"
+        )),
+        &["when.0.prompts.train: no stage has prompts.train"],
+    );
 }
 
 #[test]

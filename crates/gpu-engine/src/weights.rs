@@ -315,14 +315,21 @@ impl Loader<'_> {
     fn all(&mut self, weights: WeightType) -> Result<Weights, LmError> {
         let config = self.source.config();
         let shapes = Shapes::of(config, weights);
-        self.gpu.check_size(shapes.largest())?;
         let d = config.hidden_size;
         // A token reads one row: narrower storage would save too little for its error.
-        let table = self.table(match weights {
+        let format = match weights {
             WeightType::F32 => Format::F32,
             WeightType::F16 => Format::F16,
             _ => Format::Bf16,
-        })?;
+        };
+        let table = Shape {
+            outputs: config.vocab_size,
+            inputs: d,
+            format,
+        };
+        self.gpu
+            .check_size(shapes.largest().max(table.words() * size_of::<u32>()))?;
+        let table = self.table(format)?;
         let norm = self.norm(FINAL_NORM, d, stride(d))?;
         let blocks = (0..config.num_layers)
             .map(|layer| self.block(layer, &shapes))

@@ -23,10 +23,10 @@ const PIECES: &str = "tokenizer.model";
 const WEIGHTS: &str = "model.safetensors";
 /// Files of weights, in the order of preference. An index names its shards.
 const WEIGHT_FILES: [&str; 4] = [
-    "model.safetensors.index.json",
     WEIGHTS,
-    "pytorch_model.bin.index.json",
+    "model.safetensors.index.json",
     "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
 ];
 /// Optional files of a model, downloaded if the repository has them.
 const OPTIONAL: [&str; 9] = [

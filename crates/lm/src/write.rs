@@ -272,7 +272,7 @@ pub fn write_model(
                 .map(|(name, _)| (name.clone(), file.clone().into())),
         );
     }
-    // Readers prefer an index to weights in one file, so an earlier index would be read instead.
+    // Weights of an earlier model must not be read instead: readers prefer one file to an index.
     let index = folder.join(INDEX);
     if several {
         let size: usize = shards
@@ -282,8 +282,13 @@ pub fn write_model(
             .sum();
         let text = json!({ "metadata": { "total_size": size }, "weight_map": map });
         write_atomically(&index, format!("{text:#}\n").as_bytes())?;
-    } else if index.exists() {
-        std::fs::remove_file(&index).map_err(LmError::io(&index))?;
+    }
+    let earlier = match several {
+        true => folder.join(ONE_FILE),
+        false => index,
+    };
+    if earlier.exists() {
+        std::fs::remove_file(&earlier).map_err(LmError::io(&earlier))?;
     }
     let mut config = source.config().to_json();
     config["torch_dtype"] = stored.torch_name().into();

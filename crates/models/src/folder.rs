@@ -13,8 +13,8 @@ const TOKENIZER: &str = "tokenizer.json";
 const PIECES: &str = "tokenizer.model";
 /// File of a PEFT adapter, in a folder that may have no model beside it.
 const ADAPTER: &str = "adapter_config.json";
-/// Files of a folder that affect the model's behaviour. Weights are checked by their reader.
-const READ: [&str; 10] = [
+/// Files of a model folder that say how its tokens are written and read, with its configuration.
+pub const TEXT_FILES: [&str; 12] = [
     "config.json",
     "generation_config.json",
     TOKENIZER,
@@ -24,6 +24,8 @@ const READ: [&str; 10] = [
     "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
+    "chat_templates/default.jinja",
+    "chat_templates/tool_use.jinja",
     crate::TEMPLATE_FILE,
 ];
 
@@ -175,7 +177,7 @@ pub fn check_files(path: &Path) -> Result<(), FolderError> {
     if !path.is_dir() {
         return Err(FolderError::Missing { path: owned() });
     }
-    for name in READ {
+    for name in TEXT_FILES {
         let file = path.join(name);
         check_link(&file)?;
         if weights::is_pointer(&file) {
@@ -227,6 +229,34 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
         }),
         false => Ok(()),
     }
+}
+
+/// Lets `fill` write a folder under a temporary name beside `out`, and renames it once it is
+/// complete. What an interrupted call left there is removed; after an error nothing is left.
+///
+/// # Errors
+/// The first one of `fill`, or of the system with the path, as `failed` makes it.
+pub fn in_place<E>(
+    out: &Path,
+    failed: impl Fn(&Path, std::io::Error) -> E,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    // Neither an ending of the name nor a slash behind it may be lost: two models would share a
+    // temporary folder, or it would be inside of `out`.
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    let part = out.with_file_name(name);
+    if part.exists() {
+        std::fs::remove_dir_all(&part).map_err(|source| failed(&part, source))?;
+    }
+    std::fs::create_dir_all(&part).map_err(|source| failed(&part, source))?;
+    let moved = || std::fs::rename(&part, out).map_err(|source| failed(out, source));
+    let made = fill(&part).and_then(|()| moved());
+    if made.is_err() {
+        // The first error is the one to report.
+        let _ = std::fs::remove_dir_all(&part);
+    }
+    made
 }
 
 /// The local folder of a model, downloaded first if it is on the hub.
@@ -282,6 +312,29 @@ mod tests {
     }
 
     #[test]
+    fn folders_are_written_beside_each_other() {
+        let root = tempfile::tempdir().unwrap();
+        let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+        let write = |part: &Path, text: &str| {
+            let file = part.join("text");
+            std::fs::write(&file, text).map_err(|error| failed(&file, error))
+        };
+        let (four, eight) = (root.path().join("A.Q4"), root.path().join("A.Q8"));
+        let both = |part: &Path| {
+            write(part, "4")?;
+            in_place(&eight, failed, |part| write(part, "8"))
+        };
+        in_place(&four, failed, both).unwrap();
+        let slash = root.path().join("B/");
+        in_place(&slash, failed, |part| write(part, "B")).unwrap();
+        for (folder, text) in [(&four, "4"), (&eight, "8"), (&slash, "B")] {
+            let found = std::fs::read_to_string(folder.join("text")).unwrap();
+            assert_eq!(found, text);
+        }
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 3);
+    }
+
+    #[test]
     fn a_name_of_the_hub_is_told_as_such() {
         let hint = |path: &str| check_folder(path.as_ref()).unwrap_err().hint();
         assert!(hint("Nobody/Model-0.5B").contains("hf:Nobody/Model-0.5B downloads"));
@@ -331,7 +384,8 @@ mod tests {
     fn pointers_of_git_lfs_are_no_files() {
         let root = tempfile::tempdir().unwrap();
         let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12\n";
-        for name in READ {
+        std::fs::create_dir(root.path().join("chat_templates")).unwrap();
+        for name in TEXT_FILES {
             let file = root.path().join(name);
             std::fs::write(&file, pointer).unwrap();
             let error = check_files(root.path()).unwrap_err();
@@ -358,7 +412,8 @@ mod tests {
             assert!(parts.iter().all(|part| said.contains(part)), "{said}");
             assert!(error.hint().contains("cp -rL"), "{}", error.hint());
         };
-        for name in READ {
+        std::fs::create_dir(root.path().join("chat_templates")).unwrap();
+        for name in TEXT_FILES {
             let file = link("../blobs/4d7a", name);
             told(root.path(), [name, "../blobs/4d7a"]);
             std::fs::remove_file(&file).unwrap();

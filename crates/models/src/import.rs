@@ -2,6 +2,7 @@
 //! folder.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use lm::{LmError, StoredCheckpoint, TensorSource};
@@ -10,6 +11,7 @@ use weights::{GgufValue, TensorFiles, WeightsError};
 
 use super::chat::CHAT_TEMPLATES;
 use super::cut::Cut;
+use super::folder::in_place;
 use super::template::CHAT_TEMPLATE_FILE;
 
 /// Reason for which a GGUF file cannot be converted.
@@ -92,21 +94,11 @@ pub fn import_gguf(file: &Path, out: &Path) -> Result<(), ImportError> {
             path: out.to_owned(),
         });
     }
-    let part = out.with_extension("part");
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ImportError::Write { path, source }
+    let failed = |path: &Path, source| ImportError::Write {
+        path: path.to_owned(),
+        source,
     };
-    if part.exists() {
-        std::fs::remove_dir_all(&part).map_err(failed(&part))?;
-    }
-    std::fs::create_dir_all(&part).map_err(failed(&part))?;
-    let made = fill(file, &part).and_then(|()| std::fs::rename(&part, out).map_err(failed(out)));
-    if made.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_dir_all(&part);
-    }
-    made
+    in_place(out, failed, |part| fill(file, part))
 }
 
 fn fill(file: &Path, folder: &Path) -> Result<(), ImportError> {
@@ -158,10 +150,17 @@ fn fill(file: &Path, folder: &Path) -> Result<(), ImportError> {
 /// Hard-links a file, or copies it if it cannot be linked.
 fn link(file: &Path, to: PathBuf) -> Result<(), ImportError> {
     let linked = std::fs::canonicalize(file).and_then(|file| std::fs::hard_link(file, &to));
-    if linked.is_err() {
-        std::fs::copy(file, &to).map_err(|source| ImportError::Write { path: to, source })?;
+    match linked {
+        Ok(()) => Ok(()),
+        // Another call writes the same folder. A copy would go through its link into its file.
+        Err(source) if source.kind() == ErrorKind::AlreadyExists => {
+            Err(ImportError::Write { path: to, source })
+        }
+        Err(_) => match std::fs::copy(file, &to) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(ImportError::Write { path: to, source }),
+        },
     }
-    Ok(())
 }
 
 impl Keys<'_> {
@@ -462,6 +461,18 @@ fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_there_is_not_written_through() {
+        let root = tempfile::tempdir().unwrap();
+        let [file, other, to] = ["file", "other", "to"].map(|name| root.path().join(name));
+        std::fs::write(&file, "new").unwrap();
+        std::fs::write(&other, "old").unwrap();
+        std::fs::hard_link(&other, &to).unwrap();
+        let refused = link(&file, to).unwrap_err();
+        assert!(matches!(refused, ImportError::Write { .. }), "{refused}");
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "old");
+    }
 
     #[test]
     fn the_best_piece_is_merged_first() {

@@ -53,7 +53,9 @@ pub use ends::{End, ends};
 pub use engine::Engine;
 pub use error::{ModelsError, TemplateError, TemplateFault, passed_on};
 pub use export::{ExportError, copy_text, gguf_text};
-pub use folder::{FolderError, check_files, check_folder, check_model, is_weight_file};
+pub use folder::{
+    FolderError, TEXT_FILES, check_files, check_folder, check_model, in_place, is_weight_file,
+};
 pub use generation::{Generation, Setting};
 pub use import::{ImportError, import_gguf};
 pub use needs::TorchNeeds;

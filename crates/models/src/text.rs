@@ -9,7 +9,8 @@ use vocab_align::{TokenId, Vocabulary};
 
 use crate::ends::{self, End, of_vocabulary};
 use crate::error::{ModelsError, Result};
-use crate::folder::{check_files, model_folder};
+use crate::folder::{check_files, check_folder, model_folder};
+use crate::generation::configured_ends;
 use crate::{
     ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateError, TemplateVariables,
 };
@@ -65,6 +66,30 @@ impl<I: TokenId> ModelText<I> {
             stop: ids(of_vocabulary(&vocabulary)),
             vocabulary,
         })
+    }
+
+    /// The text of a model of which nothing else is read, and the number of columns of its logits
+    /// as far as that is known. The model may be of an architecture or a format that this program
+    /// does not decode; then it has at most `columns` columns and `positions` positions. Of one on
+    /// the hub nothing else is downloaded. A tokenizer without a model is read as by
+    /// [`of_tokenizer`](Self::of_tokenizer).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), but for what this program cannot decode.
+    pub fn alone(path: &Path, columns: usize, positions: usize) -> Result<(Self, usize)> {
+        let of_hub = local_tokenizer(path)?;
+        let folder = of_hub.as_deref().and_then(Path::parent).unwrap_or(path);
+        let is_model = folder.join("config.json").is_file();
+        if is_model || !folder.exists() {
+            check_folder(folder)?;
+        }
+        let text = match is_model.then(|| StoredCheckpoint::read_config(folder)) {
+            Some(Ok(config)) => return Ok((Self::of(folder, &config)?, config.vocab_size)),
+            Some(Err(_)) => Self::of_model(folder, &configured_ends(folder)?, columns, positions)?,
+            None => Self::of_tokenizer(path, positions)?,
+        };
+        let vocab = text.vocabulary.len();
+        Ok((text, vocab))
     }
 
     /// Sets the stop tokens and the maximum length of prompts in tokens, at least 1, to those of a

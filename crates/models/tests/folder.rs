@@ -41,6 +41,33 @@ fn the_text_of_a_model_needs_no_weights() -> Result {
     Ok(())
 }
 
+/// A text needs no decoder: the model may be of an architecture that this program does not know.
+#[test]
+fn the_text_of_an_unknown_model_is_read_alone() -> Result {
+    let known: ModelText<TargetId> = ModelText::load(&shipped())?;
+    let folder = tempfile::tempdir()?;
+    models::copy_text(&shipped(), folder.path())?;
+    let config = r#"{"model_type": "novel", "eos_token_id": 7}"#;
+    std::fs::write(folder.path().join("config.json"), config)?;
+    assert!(ModelText::<TargetId>::load(folder.path()).is_err());
+    let alone = |path: &Path| ModelText::<TargetId>::alone(path, usize::MAX, 512);
+    let (text, columns) = alone(folder.path())?;
+    assert_eq!(columns, known.vocabulary.len());
+    let prompt = known.template.render("What is 2 + 2?")?;
+    assert_eq!(text.template.render("What is 2 + 2?")?, prompt);
+    assert_eq!(text.encode(&prompt)?, known.encode(&prompt)?);
+    let mut stop = known.stop_tokens();
+    stop.insert(TargetId(7));
+    assert_eq!(text.stop_tokens(), stop);
+    // The columns of a known model are those of its configuration.
+    let (text, columns) = alone(&shipped())?;
+    assert_eq!((columns, text.stop_tokens()), (8192, known.stop_tokens()));
+    let nowhere = alone(&folder.path().join("nowhere")).err();
+    let nowhere = nowhere.ok_or("there is a model")?;
+    assert!(passed_on(&nowhere).is::<FolderError>(), "{nowhere}");
+    Ok(())
+}
+
 /// Engines of a folder share its weights; the context is the prompt's budget, the answer and a
 /// draft, or the requested length.
 #[test]

@@ -253,6 +253,18 @@ impl Adaptive {
         used.map(chains).collect()
     }
 
+    /// Forgets measured costs: those of another job are of another load or machine.
+    pub(super) fn forget_costs(&mut self) {
+        if let Some(measured) = &mut self.measured {
+            measured.clear();
+        }
+    }
+
+    /// Forgets the drafts that the head would learn from.
+    pub(super) fn forget_drafts(&mut self) {
+        self.known.drafts = Drafts::default();
+    }
+
     /// The costs of rounds as measured, by target; empty if decisions follow the given costs.
     pub(super) fn measured(&self) -> BTreeMap<String, MeasuredCosts> {
         self.measured.clone().unwrap_or_default()

@@ -11,8 +11,8 @@ use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
 use serde::{Deserialize, Serialize};
 use spec_decode::{
-    DirectMap, Generation, LanguageModel, Lexicon, Pair, RoundOutcome, Session, SessionConfig,
-    VerifyMode,
+    Acceptance, DirectMap, Generation, LanguageModel, Lexicon, Pair, RoundOutcome, Session,
+    SessionConfig, VerifyMode,
 };
 use vocab_align::DraftId;
 
@@ -30,7 +30,7 @@ use super::specials::Specials;
 use super::start_costs::start_costs;
 use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
-use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings};
+use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings, Scope};
 use models::{Engine, ModelFolder, Packed};
 
 /// An answer with its example for the learner.
@@ -228,6 +228,11 @@ impl DraftingArm {
         self.known.caches.get(&pair.target.fingerprint())
     }
 
+    /// Forgets the costs that an earlier job measured.
+    pub(super) fn forget_costs(&mut self) {
+        self.adaptive.forget_costs();
+    }
+
     /// Measures the costs of rounds with a target, if decisions follow them and there are none yet.
     ///
     /// # Errors
@@ -270,7 +275,11 @@ impl DraftingArm {
                 Some(Way::Plain) => VerifyMode::Tli,
                 _ => arm.decode.verify.unwrap_or(question.session.mode),
             },
-            acceptance: arm.decode.acceptance,
+            acceptance: match way {
+                // Judging a block draws a number for every token, also without proposals.
+                Some(Way::Plain) => Acceptance::Token,
+                _ => arm.decode.acceptance,
+            },
             drafter_reads: way.is_none_or(Way::drafts),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
             score_unjudged: streamed && self.adaptive.scores_unjudged(),
@@ -385,6 +394,13 @@ impl DraftingArm {
         }
         if streamed {
             self.known.keep(lookup, vocabulary, source);
+            // One head for all targets: drafts for another vocabulary cannot be read again.
+            let last = self.last_pair.as_ref().filter(|_| relabels);
+            if self.config.head.per == Scope::Run
+                && last.is_some_and(|(last, _)| last.target.fingerprint() != vocabulary)
+            {
+                self.adaptive.forget_drafts();
+            }
             self.adaptive.take_in(judged, drafts);
             self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
@@ -497,9 +513,9 @@ impl DraftingArm {
         for learnt in learnt {
             updates.extend(self.adopt(Some(learnt))?);
         }
-        // At most two updates, the first of which ran beside decoding.
-        if !updates.is_empty() {
-            self.charge(updates.last(), began);
+        // Two updates only if they are asynchronous, and then each is charged its own seconds.
+        for update in &updates {
+            self.charge(Some(update), began);
         }
         Ok(updates)
     }

@@ -234,6 +234,14 @@ impl DrafterTraining {
             adapter_training.average = saved.mean.filter(|_| follows);
             self.others.insert(saved.name, adapter_training);
         }
+        // The adapter of the present name goes into training here: `turn_to` leaves it alone.
+        if let Some(mut own) = self.others.remove(&self.name) {
+            if let Some(state) = &mut own.adapter {
+                self.trainer.swap_adapter(state)?;
+            }
+            own.adapter = None;
+            self.adapter_training = own;
+        }
         Ok(())
     }
 

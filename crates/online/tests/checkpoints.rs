@@ -253,3 +253,53 @@ preset = "SpD_DM"
     assert!((four - all).abs() < 6.0, "{four}, {all}");
     assert!(all - first > 20.0, "{all}, {first}");
 }
+
+/// The load of the machine may have been another one then.
+#[test]
+fn another_stage_measures_its_own_costs() {
+    let lab = Lab::new();
+    let text = format!(
+        r#"
+name = "costs"
+{models}
+[grid]
+task = ["mini-math"]
+[stage.stream]
+exclusive = true
+on_stream = "all"
+prompts = {{ train = 4 }}
+[stage.more]
+from = "stream"
+exclusive = true
+on_stream = "all"
+prompts = {{ train = 2 }}
+[stage.last]
+from = "more"
+exclusive = true
+prompts = {{ test = 1 }}
+[decode]
+max_new_tokens = 24
+policy = "throughput"
+score = "confidence"
+costs = {{ measured = true }}
+[[arm]]
+preset = "SpD_DM"
+"#,
+        models = models_table(&[("L", "L-small")])
+    );
+    let run = lab.run("out", &text);
+    for job in &run.plan.jobs[..2] {
+        let stage = &job.id.stage;
+        let state = run.root.join(stage).join(&job.id.cell).join("state");
+        let states = SavedState::of_job(&state).unwrap();
+        let costs = serde_json::to_value(&states[0].known().costs).unwrap();
+        let measured = costs["L"]["rest"][0].as_f64().unwrap();
+        let rounds: Vec<RoundRow> = run.cell(stage).rounds().unwrap();
+        // Earlier rounds count a little less.
+        let rounds = rounds.len() as f64;
+        assert!(
+            measured <= rounds && measured > 0.9 * rounds,
+            "{stage}: {measured} of {rounds}"
+        );
+    }
+}

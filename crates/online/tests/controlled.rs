@@ -1,13 +1,14 @@
 //! Arms under a controller: their text does not change, and their knowledge survives.
 
-use crate::support;
+use crate::{support, tail};
 
 use std::collections::BTreeMap;
 
-use adaptive_draft::Controller;
-use online::SavedState;
-use results::PromptRow;
-use support::{Lab, Run, models_table};
+use adaptive_draft::{Controller, ControllerConfig, RoundCost, Way};
+use ngram_cache::CacheConfig;
+use online::{ArmState, DraftingArm, OnlineError, SavedState, StateFolder, Wanted};
+use results::{CellReader, PromptRow};
+use support::{Lab, Run, execute, models, models_table};
 
 const STREAMED: usize = 40;
 const MORE: usize = 6;
@@ -168,4 +169,109 @@ fn check(row: &PromptRow) {
         None | Some("learner" | "frozen") => {}
         Some(other) => panic!("{other}"),
     }
+}
+
+/// A controller under which drafts have always lost much.
+fn at_rest() -> Controller {
+    let mut controller = Controller::new(ControllerConfig {
+        learns: false,
+        frozen: false,
+        ..ControllerConfig::default()
+    });
+    controller.turn_to("L", "mini-math");
+    for _ in 0..40 {
+        let mut answer = controller.open();
+        for _ in 0..40 {
+            let k = if answer.speculates() { 4 } else { 0 };
+            answer.observe(&RoundCost {
+                positions: 1 + k,
+                drafted: k,
+                tokens: 1,
+                draft: 0.1 * k as f64,
+                rest: 1e-3,
+            });
+        }
+        controller.close(answer, 1);
+    }
+    assert_eq!(controller.open_held_out().way(), Way::Plain);
+    controller
+}
+
+/// Judging a block draws one number more than plain decoding does.
+#[test]
+fn an_answer_at_rest_has_the_tokens_of_plain_decoding_above_temperature_0() {
+    let lab = Lab::new();
+    let models_table = models_table(&[("L", "L-small")]);
+    let text = format!(
+        "name = \"rests\"\n{models_table}[grid]\ntask = [\"mini-math\"]\n\
+         [stage.stream]\nexclusive = true\non_stream = \"all\"\nprompts = {{ train = 4 }}\n\
+         [decode]\nmax_new_tokens = 24\ntemperature = 0.8\n\
+         [[arm]]\npreset = \"autoregressive\"\n[[arm]]\nname = \"rests\"\npreset = \"SpD_DM\"\n\
+         set = {{ \"decode.controller\" = true, \"decode.acceptance\" = \"block\" }}\n"
+    );
+    let (start, drafter) = (lab.path("start"), models().join("D"));
+    let state = SavedState::folder_of(&start.join("state"), "rests");
+    let wanted = Wanted {
+        drafter: &drafter,
+        part: None,
+        pairs: &[],
+        caches: CacheConfig::default(),
+        text_bytes: 1 << 20,
+        texts: |_| true,
+    };
+    let (mut folder, _) = StateFolder::open(&state, &wanted).unwrap();
+    let known = ArmState {
+        controller: Some(at_rest()),
+        ..ArmState::default()
+    };
+    let written = folder.write(&known, &[], u64::MAX, |_| Ok::<_, OnlineError>(()));
+    written.unwrap();
+    drop(folder);
+
+    let plan = lab.load(&text).unwrap();
+    let out = lab.path("out");
+    execute(&plan.jobs[0].config, &out, Some(&start)).unwrap();
+    let rows = CellReader::open(&out).unwrap().prompts().unwrap();
+    let of = |arm: &str| -> Vec<(Option<&str>, &str)> {
+        let own = rows.iter().filter(|row| row.arm == arm);
+        own.map(|row| (row.way.as_deref(), row.tokens_hash.as_str()))
+            .collect()
+    };
+    let plain = of("autoregressive").into_iter();
+    let plain: Vec<_> = plain.map(|(_, tokens)| (Some("plain"), tokens)).collect();
+    assert_eq!(plain.len(), 4);
+    assert_eq!(of("rests"), plain);
+}
+
+/// The one that ran beside decoding, and the one from the examples after it.
+#[test]
+fn both_updates_at_the_end_of_a_stream_are_charged() {
+    let lab = Lab::new();
+    let models_table = models_table(&[("L", "L-small")]);
+    let text = format!(
+        "name = \"beside\"\n{models_table}[grid]\ntask = [\"mini-math\"]\n\
+         [stage.stream]\nexclusive = true\nprompts = {{ train = 3 }}\n\
+         [decode]\ncontroller = true\n[learn]\nevery = 2\nasynchronous = true\n\
+         [[arm]]\npreset = \"L_DM\"\n"
+    );
+    let plan = lab.load(&text).unwrap();
+    let (job, drafter) = (&plan.jobs[0].config, tail::folder());
+    let mut arm = DraftingArm::new(&job.arms[0], &[], &drafter, None, job).unwrap();
+    arm.turn_to("L", "mini-math").unwrap();
+    let mut engine = tail::engine(0);
+    // The third one comes while the others are learnt from.
+    let examples = [0, 1, 2].map(|seed| tail::example(seed, &mut engine));
+    let mut updates = Vec::new();
+    for example in examples {
+        updates.extend(arm.learn(example).unwrap());
+    }
+    updates.extend(arm.flush().unwrap());
+    assert_eq!(updates.len(), 2);
+    let state = lab.path("state");
+    arm.save(&state, &drafter.path, &[]).unwrap();
+    let saved = SavedState::of_arm(&state).unwrap();
+    let ledger = saved.known().controller.as_ref().unwrap().ledger();
+    assert_eq!(ledger.updates, 2);
+    let seconds: f64 = updates.iter().map(|update| update.seconds).sum();
+    assert!(ledger.learning >= seconds);
 }

@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use distill_loss::{Chunk, Example, TeacherRow};
@@ -190,6 +190,38 @@ fn what_was_learnt_survives_a_restart() {
     }
 }
 
+/// The adapter of a whole run has no name, like the one that training begins with.
+#[test]
+fn an_adapter_without_a_name_survives_restarts() {
+    for ema in [0.0, 0.9] {
+        let config = LearnConfig {
+            ema,
+            ..settings(4, false)
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let [first, second] = ["first", "second"].map(|name| folder.path().join(name));
+        let mut whole = learner(config, 1).unwrap();
+        study(&mut whole, 0..6);
+        whole.save(&first, "models/D").unwrap();
+        let learnt = whole.weights().unwrap();
+
+        let restarted = |from: &Path| {
+            let mut restarted = learner(config, 1).unwrap();
+            restarted.load(from).unwrap();
+            assert!(!restarted.turn_to("").unwrap());
+            assert_eq!(restarted.weights().unwrap(), learnt);
+            restarted
+        };
+        let mut once = restarted(&first);
+        once.save(&second, "models/D").unwrap();
+        let twice = restarted(&second);
+        let more = study(&mut whole, 30..34);
+        for mut restarted in [once, twice] {
+            assert_eq!(study(&mut restarted, 30..34), more);
+        }
+    }
+}
+
 #[test]
 fn keys_name_what_has_an_adapter() {
     let named = |per, rank| {
@@ -255,6 +287,21 @@ fn held_out(run: &Run, stage: &str, arm: &str, segment: u32) -> Vec<(u32, u32, u
     own.map(|r| (r.rounds, r.proposed, r.accepted)).collect()
 }
 
+/// Folder of the only job of a stage.
+fn folder_of(run: &Run, stage: &str) -> PathBuf {
+    let job = run.plan.jobs.iter().find(|job| job.id.stage == stage);
+    run.root.join(stage).join(&job.unwrap().id.cell)
+}
+
+/// Files of n-grams of all arms of a job.
+fn ngrams(job: &Path) -> Vec<PathBuf> {
+    let arms = SavedState::of_job(&job.join("state")).unwrap();
+    let files = arms.iter().flat_map(|arm| arm.files().unwrap());
+    files
+        .filter(|path| path.extension().is_some_and(|end| end == "bin"))
+        .collect()
+}
+
 #[test]
 fn a_target_finds_its_adapter_and_its_cache_again() {
     let lab = Lab::new();
@@ -274,6 +321,20 @@ fn a_target_finds_its_adapter_and_its_cache_again() {
     );
     assert_eq!(held_out(&run, "later", "all", 0), all(2));
     assert_eq!(held_out(&run, "later", "all", 2), all(2));
+}
+
+#[test]
+fn a_later_stage_finds_the_adapter_of_a_whole_run() {
+    let lab = Lab::new();
+    let per_run = "\"learn.lora.rank\" = 8, \"learn.lora.per\" = \"run\"";
+    let text = text(&[("L", 12, 6)], &format!("{STREAM}{LATER}"), "")
+        .replace("\"learn.lora.rank\" = 8", per_run);
+    let run = lab.run("out", &text);
+    let own = held_out(&run, "stream", "own", 0);
+    assert_eq!(held_out(&run, "later", "own", 0), own);
+    let state = folder_of(&run, "stream").join("state");
+    let saved = SavedState::of_arm(&SavedState::folder_of(&state, "own")).unwrap();
+    assert_eq!(saved.names().unwrap(), [""]);
 }
 
 #[test]
@@ -421,16 +482,9 @@ fn n_grams_of_other_vocabularies_are_not_passed_over() {
          [stage.stream]\nprompts = { train = 4 }\n\
          [stage.later]\nfrom = \"stream\"\nprompts = { test = 1 }\n";
     let run = lab.run("out", &text(&[], stages, ""));
-    let [first, later] = &run.plan.jobs[..] else {
-        panic!("two jobs");
-    };
-    let start = run.root.join("stream").join(&first.id.cell);
+    let (later, start) = (&run.plan.jobs[1], folder_of(&run, "stream"));
     let again = |out: &str| execute(&later.config, &lab.path(out), Some(&start));
-    let mut files = Vec::new();
-    for arm in SavedState::of_job(&start.join("state")).unwrap() {
-        let found = arm.files().unwrap().into_iter();
-        files.extend(found.filter(|path| path.extension().is_some_and(|end| end == "bin")));
-    }
+    let files = ngrams(&start);
     assert_eq!(files.len(), 2);
     again("right").unwrap();
     // The name of a file for another target.
@@ -455,4 +509,31 @@ fn n_grams_of_other_vocabularies_are_not_passed_over() {
     cache.save(&files[0]).unwrap();
     let message = format!("{:#}", again("spoilt").unwrap_err());
     assert!(message.contains(&name), "{message}");
+}
+
+#[test]
+fn a_job_of_one_target_starts_where_two_have_learnt() {
+    let lab = Lab::new();
+    let stages = "[stage.stream]\nprompts = { train = 99 }\n\
+         [stage.later]\nfrom = \"stream\"\nsegments = [1]\nprompts = { test = 99 }\n";
+    let run = lab.run("out", &text(&[("L", 4, 1), ("Q", 4, 0)], stages, ""));
+    assert_eq!(held_out(&run, "later", "all", 0).len(), 1);
+    let (later, start) = (&run.plan.jobs[1], folder_of(&run, "stream"));
+    let files = ngrams(&start);
+    // Of two arms with two targets.
+    assert_eq!(files.len(), 4);
+    let mut refused = 0;
+    for (number, file) in files.iter().enumerate() {
+        let aside = lab.path("aside");
+        std::fs::rename(file, &aside).unwrap();
+        let out = lab.path(&format!("without-{number}"));
+        if let Err(error) = execute(&later.config, &out, Some(&start)) {
+            let message = format!("{error:#}");
+            assert!(message.contains("other vocabularies"), "{message}");
+            refused += 1;
+        }
+        std::fs::rename(&aside, file).unwrap();
+    }
+    // Those of the target that the job has.
+    assert_eq!(refused, 2);
 }

@@ -11,7 +11,7 @@ use results::{RoundRow, UpdateRow};
 use support::{Lab, models, models_table};
 use vocab_align::DraftId;
 
-fn folder() -> ModelFolder<DraftId> {
+pub(crate) fn folder() -> ModelFolder<DraftId> {
     ModelFolder::load(&models().join("D")).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn settings(blocks: usize) -> LearnConfig {
     }
 }
 
-fn engine(blocks: usize) -> Engine {
+pub(crate) fn engine(blocks: usize) -> Engine {
     let settings = EngineSettings::new(WeightType::F32, 1);
     let mut engine = folder().engine(settings).unwrap();
     if blocks > 0 {
@@ -46,7 +46,7 @@ fn engine(blocks: usize) -> Engine {
     engine
 }
 
-fn example(seed: u32, engine: &mut Engine) -> Example {
+pub(crate) fn example(seed: u32, engine: &mut Engine) -> Example {
     let ids: Vec<u32> = (0..24)
         .map(|i| 300 + (seed * 7 + i * i * 3) % 900)
         .collect();

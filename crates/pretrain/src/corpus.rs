@@ -2,9 +2,9 @@
 //!
 //! There are three kinds: a task's records in instruction format (template, reference, end of
 //! turn), exactly as prompts are put at run time; the same with the answers of a recorded target;
-//! and plain text (`{"id", "text"}` lines). No document of a test split is ever among them. A share
-//! of the rest is held out by a hash of the id, so that the same documents are held out whatever
-//! the other sources are.
+//! and plain text (`{"id", "text"}` lines). No document that a split file or an embedded stream
+//! reserves for testing is among them. A share of the rest is held out by a hash of the id, so that
+//! the same documents are held out whatever the other sources are.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -72,9 +72,17 @@ impl Estimates {
                 group.push((number, answer));
             }
         }
+        // Strata of the same prompts have the same draws, named after the first of them, so that
+        // what is compared or averaged over them is paired.
+        let mut names: HashMap<_, String> = HashMap::new();
         let strata = order.into_iter().map(|at| {
             let answers = groups.remove(&at).unwrap_or_default();
-            stratum(stage, at, &answers, metrics)
+            let prompts = ["task", "segment", "stage"].map(|axis| at.get(axis).cloned());
+            let name = names.entry(prompts).or_insert_with(|| {
+                let each = at.iter().map(|(axis, value)| format!("{axis}={value}"));
+                each.collect::<Vec<_>>().join(",")
+            });
+            stratum(stage, at, name, &answers, metrics)
         });
         Self {
             strata: strata.collect(),
@@ -183,10 +191,7 @@ pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec
 fn shown_arms(experiment: &Experiment) -> Vec<ShownArm> {
     let report = &experiment.report;
     let is_axis = |key: &String| report.rows.contains(key) || report.columns.as_ref() == Some(key);
-    let shown = |arm: &&results::ArmInfo| {
-        let swept = arm.swept_from.as_ref();
-        experiment.shows(&arm.name) || swept.is_some_and(|swept| experiment.shows(&swept.arm))
-    };
+    let shown = |arm: &&results::ArmInfo| experiment.shows(&arm.name);
     let arm = |arm: &results::ArmInfo| {
         let swept = arm.swept_from.as_ref();
         let swept = swept.filter(|swept| swept.values.iter().all(|(key, _)| is_axis(key)));
@@ -209,13 +214,13 @@ impl Stratum {
 fn stratum(
     stage: &Stage,
     at: Where,
+    name: &str,
     answers: &[(usize, &Answer)],
     metrics: &BTreeSet<Metric>,
 ) -> Stratum {
     let seed = |cell: usize| stage.cells.get(cell).map_or(0, |c| c.manifest.cell.seed);
-    let name: Vec<String> = at.iter().map(|(axis, v)| format!("{axis}={v}")).collect();
     let members = answers.iter().map(|(cell, a)| (seed(*cell), a.row.key()));
-    let group = Group::new(&name.join(","), members);
+    let group = Group::new(name, members);
     let mut series: BTreeMap<(&str, Metric), Series> = BTreeMap::new();
     for (cell, answer) in answers {
         let key = answer.row.key();

@@ -92,7 +92,7 @@ pub trait Shown {
     /// True if a figure is requested.
     fn wants(&self, figure: FigureName) -> bool;
 
-    /// True if an arm is shown.
+    /// True if an arm is shown, by its own name or by that of the arm that was swept.
     fn shows(&self, arm: &str) -> bool;
 }
 
@@ -113,6 +113,9 @@ impl Shown for Experiment {
 
     fn shows(&self, arm: &str) -> bool {
         let chosen = &self.report.arms;
-        chosen.is_empty() || chosen.iter().any(|name| name == arm)
+        let named = |arm: &str| chosen.iter().any(|name| name == arm);
+        let own = self.arms.iter().find(|own| own.name == arm);
+        let swept = own.and_then(|own| own.swept_from.as_ref());
+        chosen.is_empty() || named(arm) || swept.is_some_and(|swept| named(&swept.arm))
     }
 }

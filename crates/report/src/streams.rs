@@ -158,10 +158,7 @@ impl<'a> Streams<'a> {
         let answered = |name: &str| set.answers.values().any(|arms| arms.contains_key(name));
         let arms = experiment.arms.iter();
         set.arms = arms.filter(|arm| answered(&arm.name)).cloned().collect();
-        set.arms.retain(|arm| {
-            let swept = arm.swept_from.as_ref();
-            experiment.shows(&arm.name) || swept.is_some_and(|s| experiment.shows(&s.arm))
-        });
+        set.arms.retain(|arm| experiment.shows(&arm.name));
         set.seeds = seeds.into_iter().collect();
         set.segments = titled(facts);
         set

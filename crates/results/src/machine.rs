@@ -47,7 +47,7 @@ impl BuildInfo {
 /// The machine of a cell, without names that identify it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineInfo {
-    /// Processor model.
+    /// Processor model, in the words of the operating system.
     pub cpu: String,
     /// Number of logical cores available to this process.
     pub cores: usize,
@@ -74,7 +74,7 @@ impl MachineInfo {
             std::env::consts::ARCH
         );
         Self {
-            cpu: proc_field("/proc/cpuinfo", "model name").unwrap_or_else(|| UNKNOWN.to_owned()),
+            cpu: processor(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: proc_field("/proc/meminfo", "MemTotal")
                 .and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok())
@@ -100,6 +100,20 @@ impl MachineInfo {
         parts.extend(self.kernels.clone());
         parts.push(self.os.clone());
         parts.join(", ")
+    }
+}
+
+/// Name of the processor, with family and model where a virtual machine leaves nothing of it but
+/// the make.
+fn processor() -> String {
+    let field = |key| proc_field("/proc/cpuinfo", key);
+    let name = field("model name").unwrap_or_else(|| UNKNOWN.to_owned());
+    let numbered = name.contains(|sign: char| sign.is_ascii_digit());
+    match (field("cpu family"), field("model")) {
+        (Some(family), Some(model)) if !numbered => {
+            format!("{name} (family {family}, model {model})")
+        }
+        _ => name,
     }
 }
 

@@ -11,5 +11,7 @@ mod hub_models;
 #[path = "../../hub/tests/hub_support/mod.rs"]
 mod hub_support;
 mod jobs;
+#[path = "../../vocab-align/tests/pieces_support/mod.rs"]
+mod pieces_support;
 mod query;
 mod results;

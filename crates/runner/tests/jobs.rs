@@ -410,6 +410,25 @@ fn a_cell_is_run_again_from_its_manifest() {
     let no_folder = no_folder.unwrap();
     assert_eq!(no_folder.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&no_folder.stderr).contains("--out"));
+    // Options that another run would need are not passed over in silence.
+    let elsewhere = folder.path().join("elsewhere");
+    for option in [
+        &["--dry-run"][..],
+        &["--print-jobs"],
+        &["--launcher", "slurm"],
+        &["--set", "decode.k=3"],
+        &["--device", "cpu"],
+        &["--only", "seed=1"],
+        &["--stage", "stream"],
+    ] {
+        let refused = run(&manifest("stream"), &elsewhere, option)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{option:?}: {said}");
+        assert!(said.contains("hint: leave out options"), "{said}");
+        assert!(!elsewhere.exists(), "{option:?}");
+    }
 }
 
 /// Slurm's programs, if they are installed.

@@ -194,6 +194,9 @@ pub enum ServeError {
     /// A request does not end, so that the service cannot be stopped.
     #[error("a request is still at work; the state as last saved counts")]
     AtWork,
+    /// The last saving of the state failed.
+    #[error("the state could not be saved; what was learnt after the last saving is lost")]
+    NotSaved(#[source] Box<ServeError>),
     /// The learner's thread panicked.
     #[error("the learner's thread panicked")]
     LearnerPanicked,

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use lm::StoredCheckpoint;
 use models::{
     Message, ModelFolder, ModelText, ModelsError, TORCH_PREFIX, TargetFolder, TemplateRequest,
     TorchSettings, align, torch_model,
@@ -63,18 +62,7 @@ impl Target {
     fn absent(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
         let model = torch_model(path);
         let path = model.as_deref().unwrap_or(path);
-        let (text, vocab) = match path.join("config.json").is_file() || !path.exists() {
-            true => {
-                let text = ModelText::load(path)?;
-                let config = StoredCheckpoint::read_config(&text.path)?;
-                (text, config.vocab_size)
-            }
-            false => {
-                let text = ModelText::<TargetId>::of_tokenizer(path, UNKNOWN_CONTEXT)?;
-                let vocab = text.vocabulary.len();
-                (text, vocab)
-            }
-        };
+        let (text, vocab) = ModelText::<TargetId>::alone(path, usize::MAX, UNKNOWN_CONTEXT)?;
         let vocab = vocab.max(text.vocabulary.len());
         Ok((Source::Absent, text, vocab, UNKNOWN_CONTEXT))
     }
@@ -184,11 +172,10 @@ impl Models {
     }
 
     /// Tokens of a conversation for both models. The drafter's template need not know every role of
-    /// the target's: the text that the drafter reads decides how well it drafts, never what is
-    /// answered.
+    /// the target's.
     ///
     /// # Errors
-    /// A conversation that the template or tokenizer of either model refuses.
+    /// A conversation that the target's template or tokenizer refuses.
     pub fn converse(
         &self,
         target: usize,
@@ -216,10 +203,9 @@ impl Models {
                     .map_err(|e| refused(&e))?
             }
         };
-        let draft = self.draft_conversation(messages, request);
         Ok(Encoded {
             target: ids,
-            draft: draft.map_err(|e| refused(&e))?,
+            draft: readable(self.draft_conversation(messages, request)),
         })
     }
 
@@ -264,19 +250,18 @@ impl Models {
     /// Tokens of plain text for both models, with the tokens that their tokenizers put in front.
     ///
     /// # Errors
-    /// Text that a tokenizer refuses, or that has no tokens.
+    /// Text that the target's tokenizer refuses, or that has no tokens.
     pub fn plain(&self, target: usize, text: &str) -> Result<Encoded, ApiError> {
         let refused = |e: &dyn std::fmt::Display| ApiError::invalid("prompt", e.to_string());
         let target = self.targets[target].text.vocabulary.encode_whole(text);
-        let draft = self.drafter.vocabulary.encode_whole(text);
-        let encoded = Encoded {
-            target: target.map_err(|e| refused(&e))?,
-            draft: draft.map_err(|e| refused(&e))?,
-        };
-        match encoded.target.is_empty() || encoded.draft.is_empty() {
-            true => Err(ApiError::invalid("prompt", "the prompt is empty")),
-            false => Ok(encoded),
+        let target = target.map_err(|e| refused(&e))?;
+        if target.is_empty() {
+            return Err(ApiError::invalid("prompt", "the prompt is empty"));
         }
+        Ok(Encoded {
+            target,
+            draft: readable(self.drafter.vocabulary.encode_whole(text)),
+        })
     }
 
     /// Tokens of the target, and the same text in tokens of the drafter.
@@ -292,17 +277,22 @@ impl Models {
         }
         let ids: Vec<TargetId> = ids.iter().map(|id| TargetId(*id)).collect();
         let text = folder.vocabulary.decode_lossy(&ids);
-        let draft = self.drafter.vocabulary.encode_whole(&text).ok();
-        // The drafter must read at least one token; its first token stands in for an empty text.
-        let draft = draft.filter(|ids| !ids.is_empty());
         if ids.is_empty() {
             return Err(ApiError::invalid("prompt", "the prompt is empty"));
         }
         Ok(Encoded {
             target: ids,
-            draft: draft.unwrap_or_else(|| vec![DraftId(0)]),
+            draft: readable(self.drafter.vocabulary.encode_whole(&text)),
         })
     }
+}
+
+/// The drafter's reading of a prompt. It must read at least one token, and what it reads decides
+/// how well it drafts, never what is answered: its first token stands in for an empty text, and for
+/// one that its tokenizer refuses.
+fn readable<E>(ids: Result<Vec<DraftId>, E>) -> Vec<DraftId> {
+    let ids = ids.ok().filter(|ids| !ids.is_empty());
+    ids.unwrap_or_else(|| vec![DraftId(0)])
 }
 
 /// Name of a model for requests: the last part of the path of its folder, or of its name on the hub
@@ -312,12 +302,13 @@ impl Models {
 /// A path without a last part; a working directory that cannot be found.
 pub fn name_of(path: &std::path::Path) -> Result<String> {
     let text = path.to_string_lossy();
-    let text = text
-        .trim_start_matches(TORCH_PREFIX)
-        .trim_start_matches("hf:")
-        .trim_end_matches('/');
-    let text = text.split('@').next().unwrap_or_default();
-    let last = text.rsplit('/').next().unwrap_or_default();
+    let text = text.trim_start_matches(TORCH_PREFIX);
+    let text = match text.strip_prefix("hf:") {
+        Some(of_hub) => of_hub.split('@').next().unwrap_or_default(),
+        None => text,
+    };
+    let last = text.trim_end_matches('/').rsplit('/').next();
+    let last = last.unwrap_or_default();
     if last.is_empty() || last == "." || last == ".." {
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|source| ServeError::WorkingDirectory { source })?;
@@ -334,4 +325,25 @@ pub(crate) fn target_of(adapter: &str) -> &str {
     adapter
         .split_once('/')
         .map_or(adapter, |(target, _)| target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of;
+
+    #[test]
+    fn a_model_is_named_by_its_last_part() {
+        for (path, name) in [
+            ("models/L", "L"),
+            ("torch:models/L/", "L"),
+            ("runs@home/L", "L"),
+            ("models/L@2", "L@2"),
+            ("hf:owner/name", "name"),
+            ("torch:hf:owner/name@main", "name"),
+        ] {
+            assert_eq!(name_of(path.as_ref()).unwrap(), name, "{path}");
+        }
+        // The folder of this crate.
+        assert_eq!(name_of(".".as_ref()).unwrap(), "serve");
+    }
 }

@@ -37,7 +37,7 @@ pub struct Service {
 
 struct Threads {
     decoder: JoinHandle<ArmState>,
-    learner: Option<JoinHandle<()>>,
+    learner: Option<JoinHandle<Result<()>>>,
     /// Takes what the decode thread knew to the learner's thread, which saves it.
     known: Sender<ArmState>,
     /// The state, if there is no learner's thread to keep it.
@@ -235,7 +235,7 @@ impl Service {
     /// Ends running answers, within seconds, and saves what was learnt.
     ///
     /// # Errors
-    /// A thread that panicked.
+    /// A thread that panicked; a state that cannot be saved.
     pub fn stop(&mut self) -> Result<()> {
         let Some(threads) = self.threads.take() else {
             return Ok(());
@@ -250,12 +250,16 @@ impl Service {
             let _ = threads.known.send(known);
         });
         drop(threads.known);
-        if let Some(learner) = threads.learner {
-            let learnt = learner.join();
-            learnt.map_err(|_| ServeError::LearnerPanicked)?;
-        }
+        let saved = match threads.learner {
+            Some(learner) => learner.join().unwrap_or(Err(ServeError::LearnerPanicked)),
+            None => Ok(()),
+        };
         drop(threads.state);
-        decoded.map_err(|_| ServeError::DecoderPanicked)
+        decoded.map_err(|_| ServeError::DecoderPanicked)?;
+        saved.map_err(|source| match source {
+            ServeError::LearnerPanicked => source,
+            source => ServeError::NotSaved(Box::new(source)),
+        })
     }
 }
 

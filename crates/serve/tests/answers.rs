@@ -359,6 +359,44 @@ fn several_answers_stops_and_probabilities() {
     );
 }
 
+/// The drafter's reading decides how well it drafts, never what is answered.
+#[test]
+fn a_text_that_only_the_drafter_cannot_read_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let drafter = copy_of("D", folder.path());
+    let path = drafter.join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    // The embedding has no row for this token, and the other word becomes no token.
+    let extra = json!({
+        "id": 4096, "content": "<|extra|>", "special": true, "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false,
+    });
+    let added = tokenizer["added_tokens"].as_array_mut();
+    added.unwrap().push(extra);
+    let nothing = json!({"type": "Replace", "pattern": {"String": "nothing"}, "content": ""});
+    tokenizer["normalizer"] = nothing;
+    std::fs::write(&path, tokenizer.to_string()).unwrap();
+    let options = serve::Options {
+        drafter,
+        ..options()
+    };
+    let server = Server::start(options, None);
+    for text in ["a<|extra|>", "nothing"] {
+        let plain = json!({"prompt": text, "max_tokens": 12, "temperature": 0});
+        let chat = ask(text, json!({"max_tokens": 12, "temperature": 0}));
+        for (path, body) in [("/v1/completions", plain), ("/v1/chat/completions", chat)] {
+            let answers = [true, false].map(|drafter| {
+                let mut body = body.clone();
+                body["drafter"] = json!(drafter);
+                let (status, answer) = server.post(path, &body);
+                assert_eq!(status, 200, "{text}: {answer}");
+                answer["choices"].clone()
+            });
+            assert_eq!(answers[0], answers[1], "{text}");
+        }
+    }
+}
+
 /// The texts of the listed tokens add up to the answer, and each consists of whole characters.
 #[test]
 fn listed_tokens_spell_the_text() {

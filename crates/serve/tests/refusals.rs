@@ -315,12 +315,7 @@ fn a_part_without_its_text_is_told_as_such() {
 /// A target with another chat template than the shipped one.
 fn with_template(template: &str) -> (serve::Options, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("own");
-    std::fs::create_dir(&own).unwrap();
-    for file in std::fs::read_dir(model("L")).unwrap() {
-        let file = file.unwrap().path();
-        std::fs::copy(&file, own.join(file.file_name().unwrap())).unwrap();
-    }
+    let own = copy_of("L", folder.path());
     std::fs::write(own.join("chat_template.jinja"), template).unwrap();
     let mut options = options();
     options.targets = vec![("own".into(), own)];
@@ -531,6 +526,20 @@ fn a_full_queue_says_so() {
     let (status, answer) = server.post("/v1/chat/completions", &body);
     assert_error(status, &answer, 429, None, Some("queue_full"));
     alive(&server);
+}
+
+#[test]
+fn an_answer_that_fails_before_its_first_piece_has_a_status() {
+    let options = serve::Options {
+        timeout: Duration::ZERO,
+        ..options()
+    };
+    let server = Server::start(options, None);
+    for stream in [false, true] {
+        let body = with("stream", json!(stream));
+        let (status, answer) = server.post("/v1/chat/completions", &body);
+        assert_error(status, &answer, 504, None, Some("timeout"));
+    }
 }
 
 #[test]

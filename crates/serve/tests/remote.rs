@@ -6,13 +6,17 @@ use crate::support;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lm::{GgufType, StoredCheckpoint, TensorSource, write_gguf};
+use models::{ModelText, copy_text, gguf_text};
 use serde_json::{Value, json};
 use serve::{Expose, Options};
 use support::*;
+use vocab_align::TargetId;
 
 const PROMPTS: [&str; 5] = [
     "Add 2 and 3.",
@@ -33,7 +37,7 @@ fn exposing(sessions: usize) -> Options {
 }
 
 /// Options of a server whose target is the one at an address.
-fn beside(address: SocketAddr) -> Options {
+fn beside(address: impl std::fmt::Display) -> Options {
     Options {
         targets: vec![(String::new(), format!("http://{address}").into())],
         ..options()
@@ -167,6 +171,75 @@ fn greedy_texts_are_those_of_the_target_alone() {
         bytes / calls < 2048.0,
         "{bytes} bytes in {calls} round trips"
     );
+}
+
+/// A server that exposes one target.
+fn exposed(name: &str, folder: PathBuf) -> Server {
+    let options = Options {
+        targets: vec![(name.into(), folder)],
+        ..exposing(4)
+    };
+    Server::start(options, None)
+}
+
+/// Templates of several names are in a folder of the target's folder.
+#[test]
+fn a_target_is_asked_with_its_default_template() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = copy_of("L", folder.path());
+    std::fs::remove_file(own.join("chat_template.jinja")).unwrap();
+    let templates = own.join("chat_templates");
+    std::fs::create_dir(&templates).unwrap();
+    let template = "{% for m in messages %}Question: {{ m.content }}\nAnswer:{% endfor %}";
+    std::fs::write(templates.join("default.jinja"), template).unwrap();
+    let there = exposed("L", own);
+    let here = Server::start(beside(there.address), None);
+    let (alone, of_alone) = ask(&there, PROMPTS[0], json!({"drafter": false}));
+    let (text, usage) = ask(&here, PROMPTS[0], json!({}));
+    assert_eq!(text, alone);
+    assert_eq!(usage["prompt_tokens"], of_alone["prompt_tokens"]);
+}
+
+#[test]
+fn a_target_may_have_any_name() {
+    let name = "my L, 50% of ü";
+    let there = exposed(name, model("L"));
+    let alone = ask(&there, PROMPTS[0], json!({"drafter": false})).0;
+    let encoded: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
+    for path in ["my L, 50%25 of ü", &encoded] {
+        let address = format!("{}/{path}", there.address);
+        let here = Server::start(beside(address), None);
+        assert_eq!(ask(&here, PROMPTS[0], json!({"model": name})).0, alone);
+    }
+}
+
+/// The keys of a GGUF file and `generation_config.json` are the server's to read.
+#[test]
+fn answers_end_where_the_server_ends_them() {
+    let folder = tempfile::tempdir().unwrap();
+    copy_text(&model("L"), folder.path()).unwrap();
+    let stored = StoredCheckpoint::open(&model("L")).unwrap();
+    let keys = gguf_text(&model("L"), stored.config()).unwrap();
+    let file = folder.path().join("model.gguf");
+    write_gguf(&stored, &file, GgufType::F16, keys).unwrap();
+    // Every token with a full stop is an end.
+    let vocabulary = ModelText::<TargetId>::load(&model("L")).unwrap().vocabulary;
+    let ids = 0..vocabulary.len() as u32;
+    let stops = |id: &u32| {
+        let bytes = vocabulary.bytes(TargetId(*id));
+        bytes.is_some_and(|bytes| bytes.contains(&b'.'))
+    };
+    let ends = json!({"eos_token_id": ids.filter(stops).collect::<Vec<_>>()});
+    let path = folder.path().join("generation_config.json");
+    std::fs::write(path, ends.to_string()).unwrap();
+    let there = exposed("L", folder.path().into());
+    let here = Server::start(beside(there.address), None);
+    for prompt in PROMPTS {
+        let (alone, of_alone) = ask(&there, prompt, json!({"drafter": false}));
+        let (text, usage) = ask(&here, prompt, json!({}));
+        assert_eq!(text, alone);
+        assert_eq!(usage["completion_tokens"], of_alone["completion_tokens"]);
+    }
 }
 
 #[test]
@@ -364,8 +437,11 @@ fn a_server_that_vanishes_is_an_error_with_a_hint() {
         let message = error["error"]["message"].as_str().unwrap();
         assert!(message.contains("hint:") && said.len() > 1, "{message}");
     });
-    let (status, answer) = here.post("/v1/chat/completions", &body(PROMPTS[0], json!({})));
-    assert_eq!(status, 502, "{answer}");
+    for stream in [false, true] {
+        let asked = body(PROMPTS[0], json!({"stream": stream}));
+        let (status, answer) = here.post("/v1/chat/completions", &asked);
+        assert_eq!(status, 502, "{answer}");
+    }
     // The target can be reached again.
     proxy.cut.store(false, Ordering::SeqCst);
     let alone = ask(&there, PROMPTS[0], json!({"drafter": false})).0;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use online::SavedState;
 use serde_json::json;
-use serve::{Log, LookupScope, Options, RecordedLearner, Service};
+use serve::{Log, LookupScope, Options, RecordedLearner, ServeError, Service};
 use support::*;
 
 fn keeping(folder: &Path) -> Options {
@@ -216,7 +216,9 @@ fn a_state_has_a_budget() {
     };
     let server = Server::start(options, None);
     stream(&server, "L", 4);
-    server.stop().unwrap();
+    // The caller must know that nothing was kept.
+    let stopped = server.stop().unwrap_err();
+    assert!(matches!(stopped, ServeError::NotSaved(_)), "{stopped}");
     assert!(generations(folder.path()).is_empty());
 }
 

@@ -312,3 +312,34 @@ fn over_one_vocabulary_the_drafter_reads_canonical_tokens() {
     assert_eq!(read, [u32::from(b'c'), ab.0, ab.0]);
     assert!(session.drafter().len() < read.len());
 }
+
+/// Reading ahead ends a response whose last tokens the drafter has not seen.
+#[test]
+fn a_response_left_in_the_middle_ends_as_the_next_prompt_is_read_ahead() {
+    let pair = pair();
+    let models = text_models(11, &pair, 0.3);
+    let settings = SessionConfig {
+        drafter_reads: false,
+        ..config(VerifyMode::Exact, 0.0, 20)
+    };
+    let mut fresh = session(models.clone(), pair.clone(), settings.clone());
+    let mut held = session(models, pair, settings);
+    held.start(PROMPT, StreamName::new(0, 0)).expect("starts");
+    held.round(None, &mut ConstantLength(0), &mut NoSink)
+        .expect("a round");
+    assert_eq!(held.finished(), None);
+    let (draft_ids, target_ids) = letters(30);
+    let all_read = held.read_ahead(&target_ids, 10).expect("reads");
+    assert!(!all_read && held.response().is_empty());
+    held.end_response().expect("ends");
+    let prompt = Prompt {
+        draft: &draft_ids,
+        target: &target_ids,
+    };
+    let [own, other] = [&mut held, &mut fresh].map(|session| {
+        let k = &mut ConstantLength(3);
+        let done = session.generate(prompt, StreamName::new(0, 1), None, k, &mut NoSink);
+        done.expect("generates").tokens
+    });
+    assert_eq!(own, other);
+}

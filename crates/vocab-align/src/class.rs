@@ -57,6 +57,43 @@ const OTHERS: [&str; 38] = [
     "XLNetTokenizer",
 ];
 
+/// Families whose `tokenizer.json` counts as it is written, whatever class is named. Many of them
+/// are decoded by a worker of PyTorch alone.
+const AS_WRITTEN: [&str; 32] = [
+    "arctic",
+    "ernie4_5",
+    "ernie4_5_moe",
+    "flex_olmo",
+    "glm",
+    "glm4",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "gpt_bigcode",
+    "granite",
+    "granitemoe",
+    "granitemoehybrid",
+    "granitemoeshared",
+    "internlm2",
+    "internlm3",
+    "jamba",
+    "mimo_v2_flash",
+    "minicpm3",
+    "minimax_m2",
+    "ministral",
+    "ministral3",
+    "mistral",
+    "mistral3",
+    "mixtral",
+    "nemotron",
+    "olmo2",
+    "olmo3",
+    "olmo_hybrid",
+    "persimmon",
+    "phi3",
+    "phimoe",
+    "stablelm",
+];
+
 /// A tokenizer class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
@@ -95,9 +132,9 @@ impl Class {
         }
         let family = model["model_type"].as_str().unwrap_or_default();
         let registered = match family {
-            "qwen2" | "qwen3" => Some("Qwen2Tokenizer"),
+            "qwen2" | "qwen3" | "qwen2_moe" | "qwen3_moe" => Some("Qwen2Tokenizer"),
             "gemma2" | "gemma3" | "gemma3_text" => Some("GemmaTokenizer"),
-            "mistral" | "phi3" | "granite" | "olmo2" => Some(WRITTEN),
+            _ if AS_WRITTEN.contains(&family) => Some(WRITTEN),
             _ => None,
         };
         // Files of these families are known to name a wrong class.

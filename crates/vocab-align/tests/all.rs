@@ -9,5 +9,6 @@ mod errors;
 mod features;
 mod library;
 mod pieces;
+mod pieces_support;
 mod shared;
 mod vocabulary;

@@ -137,6 +137,8 @@ fn classes_of_bytes_have_their_own_words_and_tokens() {
         (None, "qwen2", json!({}), &qwen),
         (None, "mistral", json!({}), &written),
         (Some("GPT2TokenizerFast"), "granite", json!({}), &written),
+        (Some("GPT2TokenizerFast"), "olmo3", json!({}), &written),
+        (None, "qwen3_moe", json!({}), &qwen),
         // Made from a GGUF file.
         (None, "qwen2", json!({OWN_PIPELINE: true}), &written),
         // Code that is not run here.

@@ -49,7 +49,8 @@ struct Index {
 
 impl TensorFiles {
     /// Opens the weights of a model folder and reads their headers. Safetensors are preferred, then
-    /// PyTorch's files, then GGUF.
+    /// PyTorch's files, then GGUF; of each, one file to an index and its shards, which may be what
+    /// was there before.
     ///
     /// # Errors
     /// None of these is there; a file is missing, malformed or cut short; a tensor is in two files;
@@ -60,13 +61,13 @@ impl TensorFiles {
             (Format::Torch, "pytorch_model.bin"),
         ] {
             // A broken link counts as present: another format must not silently take its place.
-            let index = folder.join(format!("{name}.index.json"));
-            if index.exists() || index.is_symlink() {
-                return Self::indexed(format, &index);
-            }
             let file = folder.join(name);
             if file.exists() || file.is_symlink() {
                 return Self::of(format, [file]);
+            }
+            let index = folder.join(format!("{name}.index.json"));
+            if index.exists() || index.is_symlink() {
+                return Self::indexed(format, &index);
             }
         }
         let files = gguf_files(folder)?;

@@ -292,6 +292,19 @@ fn a_link_to_nothing_is_told_with_what_it_names() {
     );
 }
 
+/// Shards were saved here before, and only their index is left.
+#[test]
+fn weights_in_one_file_count_before_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let header = r#"{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}"#;
+    let path = folder.path().join("model.safetensors");
+    std::fs::write(&path, safetensors(header, 4)).unwrap();
+    let index = r#"{"weight_map": {"a": "model-00001-of-00002.safetensors"}}"#;
+    std::fs::write(folder.path().join("model.safetensors.index.json"), index).unwrap();
+    let files = TensorFiles::open(folder.path()).unwrap();
+    assert_eq!(files.paths().collect::<Vec<_>>(), [path.as_path()]);
+}
+
 /// Of two names for one tensor a writer keeps one, and the file says which.
 #[test]
 fn a_name_that_was_left_out_is_found_by_the_metadata() {

@@ -90,11 +90,13 @@ impl<P: DraftPolicy> DraftPolicy for Controlled<P> {
     }
 
     fn next_len(&mut self) -> usize {
-        if !self.allowed().0 {
-            return 0;
+        let (drafts, copies) = self.allowed();
+        // A round without a match counts for copies, too.
+        self.asked |= copies;
+        match drafts {
+            true => self.inner.next_len(),
+            false => 0,
         }
-        self.asked = true;
-        self.inner.next_len()
     }
 
     fn reads_drafter(&self) -> bool {

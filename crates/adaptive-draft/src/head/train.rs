@@ -89,6 +89,13 @@ pub struct HeadTrainer {
     pub(super) seed: u64,
 }
 
+/// Mean loss of a batch of so many examples, and its gradient.
+struct Graded {
+    examples: usize,
+    loss: f64,
+    gradient: Vec<f32>,
+}
+
 impl HeadTrainer {
     /// A trainer of `head`. `seed` determines the batches.
     pub fn new(head: Head, config: HeadConfig, seed: u64) -> Self {
@@ -143,8 +150,7 @@ impl HeadTrainer {
     /// A gradient that is not finite.
     pub fn step_on_fresh(&mut self) -> Result<Option<HeadReport>, HeadError> {
         let start = self.buffer.len() - self.fresh;
-        let batch: Vec<usize> = (start..self.buffer.len()).collect();
-        self.turn(|_| batch.clone())
+        self.turn(|own, _| own.graded(own.buffer.range(start..)))
     }
 
     /// One turn on batches drawn from R with replacement (Algorithm 4); `None` while R is empty.
@@ -153,38 +159,13 @@ impl HeadTrainer {
     /// A gradient that is not finite.
     pub fn step_on_buffer(&mut self) -> Result<Option<HeadReport>, HeadError> {
         let (n, seed, size) = (self.buffer.len(), self.seed, self.config.batch);
-        self.turn(|step| {
+        self.turn(|own, step| {
             // Named by the step, so that a trainer read from a file draws the same batches.
             let mut dice = StreamName::new(seed, step).dice(Purpose::Head);
             let draws = if n == 0 { 0 } else { size };
-            let draw = |_| ((dice.uniform() * n as f64) as usize).min(n - 1);
-            (0..draws).map(draw).collect()
+            let mut draw = || ((dice.uniform() * n as f64) as usize).min(n - 1);
+            own.graded((0..draws).map(|_| &own.buffer[draw()]))
         })
-    }
-
-    /// Takes the configured number of steps, on the batches of their numbers. Reports the first
-    /// step.
-    fn turn(&mut self, batch: impl Fn(u64) -> Vec<usize>) -> Result<Option<HeadReport>, HeadError> {
-        let fresh = self.assess();
-        let mut first = None;
-        for _ in 0..self.config.steps.max(1) {
-            let number = self.steps();
-            let batch = batch(number);
-            if batch.is_empty() {
-                return Ok(None);
-            }
-            let examples: Vec<&Example> = batch.iter().map(|i| &self.buffer[*i]).collect();
-            let (loss, gradient) = self.gradient(&examples);
-            self.follow(&gradient)?;
-            first.get_or_insert(HeadReport {
-                number,
-                examples: batch.len(),
-                loss,
-                ..fresh
-            });
-        }
-        self.fresh = 0;
-        Ok(first)
     }
 
     /// One turn on these examples, which need not be in R; `None` without any.
@@ -192,20 +173,28 @@ impl HeadTrainer {
     /// # Errors
     /// A gradient that is not finite.
     pub fn step_on(&mut self, examples: &[Example]) -> Result<Option<HeadReport>, HeadError> {
-        if examples.is_empty() {
-            return Ok(None);
-        }
+        self.turn(|own, _| own.graded(examples.iter()))
+    }
+
+    /// Takes the configured number of steps, on the batches of their numbers as `graded` grades
+    /// them; `None` for an empty batch. Reports the first step.
+    fn turn(
+        &mut self,
+        graded: impl Fn(&Self, u64) -> Graded,
+    ) -> Result<Option<HeadReport>, HeadError> {
         let fresh = self.assess();
-        let examples: Vec<&Example> = examples.iter().collect();
         let mut first = None;
         for _ in 0..self.config.steps.max(1) {
             let number = self.steps();
-            let (loss, gradient) = self.gradient(&examples);
-            self.follow(&gradient)?;
+            let batch = graded(self, number);
+            if batch.examples == 0 {
+                return Ok(None);
+            }
+            self.follow(&batch.gradient)?;
             first.get_or_insert(HeadReport {
                 number,
-                examples: examples.len(),
-                loss,
+                examples: batch.examples,
+                loss: batch.loss,
                 ..fresh
             });
         }
@@ -225,19 +214,24 @@ impl HeadTrainer {
         Ok(())
     }
 
-    /// Mean loss and its gradient.
-    fn gradient(&self, batch: &[&Example]) -> (f64, Vec<f32>) {
+    /// Mean loss of a batch and its gradient.
+    fn graded<'e>(&self, batch: impl ExactSizeIterator<Item = &'e Example>) -> Graded {
+        let examples = batch.len();
         let mut gradient = vec![0.0; self.head.weights.len()];
         let mut scratch = HeadScratch::default();
         let mut loss = 0.0;
         for Example { features, label } in batch {
             let logit = f64::from(self.head.logit(features, &mut scratch));
             let (value, slope) = self.cross_entropy(logit, f64::from(*label));
-            loss += value / batch.len() as f64;
-            let slope = (slope / batch.len() as f64) as f32;
+            loss += value / examples as f64;
+            let slope = (slope / examples as f64) as f32;
             self.head.backward(features, &scratch, slope, &mut gradient);
         }
-        (loss, gradient)
+        Graded {
+            examples,
+            loss,
+            gradient,
+        }
     }
 
     /// Loss and its derivative with respect to the logit.

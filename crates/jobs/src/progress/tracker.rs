@@ -19,6 +19,8 @@ struct JobProgress {
     exclusive: bool,
     prompts: Option<u64>,
     progress: Option<Progress>,
+    /// Number of prompts answered before the checkpoint that this process started from.
+    before: u64,
     state: JobState,
 }
 
@@ -75,6 +77,7 @@ impl Tracker {
                 exclusive: job.exclusive,
                 prompts: job.prompts,
                 progress: None,
+                before: 0,
                 state: JobState::Open,
             });
             return;
@@ -84,7 +87,8 @@ impl Tracker {
             return;
         };
         match event {
-            Event::Planned { .. } | Event::Waiting { .. } | Event::Resumed { .. } => {}
+            Event::Planned { .. } | Event::Waiting { .. } => {}
+            Event::Resumed { done, .. } => job.before = *done,
             Event::Skipped { .. } => job.state = JobState::Skipped,
             Event::Started { .. } => job.state = JobState::Running { since: now },
             Event::Progress { progress, .. } => {
@@ -153,8 +157,8 @@ impl Tracker {
                 JobState::Running { since } => {
                     // The time since the last prompt counts too, so that the estimate is rather too
                     // long than too short.
-                    stage.done += done;
-                    if done > 0 {
+                    stage.done += done.saturating_sub(job.before);
+                    if done > job.before {
                         stage.spent += now.saturating_sub(since);
                     }
                     stage.open += all.saturating_sub(done);
@@ -165,7 +169,7 @@ impl Tracker {
                     stage.open_jobs += 1;
                 }
                 JobState::Finished { took } => {
-                    stage.done += all;
+                    stage.done += all.saturating_sub(job.before);
                     stage.spent += took;
                 }
                 JobState::Skipped | JobState::Failed | JobState::Blocked => {}

@@ -32,6 +32,27 @@ fn progress(id: JobId, done: u64, of: u64) -> Event {
 }
 
 #[test]
+fn a_resumed_job_is_as_fast_as_it_was_here() {
+    let mut tracker = Tracker::new(1);
+    plan(&mut tracker, "stream", "a", 1000, false);
+    let id = id("stream", "a");
+    tracker.apply(&Event::Started { id: id.clone() }, seconds(0));
+    let done = 500;
+    tracker.apply(
+        &Event::Resumed {
+            id: id.clone(),
+            done,
+        },
+        seconds(0),
+    );
+    tracker.apply(&progress(id.clone(), 500, 1000), seconds(5));
+    assert_eq!(tracker.time_left(seconds(5)), None);
+    tracker.apply(&progress(id, 510, 1000), seconds(100));
+    // Ten prompts in 100 s.
+    assert_eq!(tracker.time_left(seconds(100)), Some(seconds(4900)));
+}
+
+#[test]
 fn time_left_weighs_prompts_by_stage() {
     let mut tracker = Tracker::new(2);
     plan(&mut tracker, "stream", "a", 100, false);

@@ -81,7 +81,13 @@ pub fn run_job(
         Some(resumed) => resumed,
         None => {
             let writer = CellWriter::create(setting.out, &manifest)?;
-            (writer, job.fresh_arms(setting.start)?, Spot::default())
+            let mut arms = job.fresh_arms(setting.start)?;
+            for arm in &mut arms {
+                if let Arm::Own(state) = arm {
+                    state.forget_costs();
+                }
+            }
+            (writer, arms, Spot::default())
         }
     };
     match job.run(&mut writer, setting, arms, start, watch) {

@@ -126,13 +126,8 @@ impl SavedState {
     /// # Errors
     /// A folder that cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
-        let found = named_folders(&self.learnt())?.into_iter();
-        let adapters = self.part().rank > 0;
-        // The adapter without a name was that of the start.
-        let names = found
-            .map(|(name, _)| name)
-            .filter(|name| !adapters || !name.is_empty());
-        Ok(names.collect())
+        let found = named_folders(&self.learnt())?;
+        Ok(found.into_iter().map(|(name, _)| name).collect())
     }
 
     /// Folder of weights or adapters, which a [`Learner`](crate::Learner) reads.
@@ -211,13 +206,20 @@ impl SavedState {
         Ok(state)
     }
 
-    /// Fails if there are n-grams between other vocabularies than those of these pairs, which would
-    /// be lost silently.
+    /// Fails if these pairs lack n-grams while there are some between other vocabularies: one of
+    /// the tokenizers has changed, and what was learnt with it would be lost silently. N-grams of
+    /// targets that are not among the pairs are no fault, if all pairs have theirs.
     ///
     /// # Errors
     /// Such n-grams.
     pub fn check_caches(&self, pairs: &[&Pair]) -> Result<()> {
         let known: Vec<String> = pairs.iter().map(|pair| cache_name(pair)).collect();
+        if known
+            .iter()
+            .all(|name| self.generation.join(name).is_file())
+        {
+            return Ok(());
+        }
         for path in entries(&self.generation)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if name.starts_with(CACHES) && !known.iter().any(|known| *known == name) {

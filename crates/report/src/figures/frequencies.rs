@@ -1,4 +1,4 @@
-//! Frequencies of n-grams: few are used often, most rarely (Figure 7).
+//! Frequencies of n-grams: few are seen often, most rarely (Figure 7).
 
 use super::MAX_COLUMNS;
 use crate::figure::{Figure, Line, Panel, PanelRow, other_style};
@@ -7,12 +7,12 @@ use crate::root::Stage;
 use crate::spec::Experiment;
 use crate::tables::merges::by_stream;
 
-/// Uses of n-grams by rank, both axes logarithmic; `None` if no cell wrote its n-grams.
+/// How often n-grams were seen, by rank, both axes logarithmic; `None` if no cell wrote its n-grams.
 pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figure> {
     let mut panels = Vec::new();
     let (mut top, mut all, mut longest) = (0u64, 0u64, 1usize);
-    for (stream, uses) in by_stream(experiment, stage) {
-        let mut counts: Vec<u64> = uses.into_values().filter(|&count| count > 0).collect();
+    for (stream, seen) in by_stream(experiment, stage) {
+        let mut counts: Vec<u64> = seen.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         let tenth = counts.len().div_ceil(10);
         top += counts.iter().take(tenth).sum::<u64>();
@@ -34,7 +34,7 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
         ..Panel::default()
     };
     let row = |block: &[(String, Vec<(f64, f64)>)]| PanelRow {
-        y_label: "times proposed".to_owned(),
+        y_label: "times seen".to_owned(),
         from_zero: false,
         log: true,
         reference: None,
@@ -42,7 +42,7 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
     };
     Some(Figure {
         title: format!(
-            "A tenth of the n-grams makes {:.0}% of their uses",
+            "A tenth of the n-grams makes {:.0}% of their sightings",
             100.0 * top as f64 / all as f64
         ),
         legend: Vec::new(),
@@ -50,12 +50,12 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
         x_label: "n-grams by rank".to_owned(),
         log_x: true,
         caption: vec![
-            "Uses of every entry of the caches when the stream ended, over arms and seeds; entries that were never proposed are left out.".to_owned(),
+            "How often every entry of the caches had been seen in verified text when the stream ended, over arms and seeds.".to_owned(),
         ],
     })
 }
 
-/// (rank, uses) at ranks that are evenly spaced on a logarithmic axis.
+/// (rank, count) at ranks that are evenly spaced on a logarithmic axis.
 fn curve(counts: &[u64]) -> Vec<(f64, f64)> {
     let mut points = Vec::new();
     let mut rank = 1usize;

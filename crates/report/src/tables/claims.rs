@@ -73,8 +73,9 @@ fn lead(smallest: f64) -> String {
         "Rule: the ratio of the side that should have more to the other, on the same prompts and seeds. An \
          effect below {percent} counts as none: a claim holds where the 95% interval lies above {:.4}, does \
          not hold where it lies below {:.4}, the two sides are level where it lies between these, and all \
-         else cannot be told. With one seed the interval is over prompts alone. A trend is judged by its \
-         last value over its first, and does not hold where a step on the way goes down by the same rule.",
+         else cannot be told. With one seed the interval is over prompts alone, and a count at the end of its \
+         stream has none: it is judged as it is. Different tasks have different prompts. A trend is judged by its last value over its first, and does not hold where a \
+         step on the way goes down by the same rule.",
         1.0 + smallest,
         1.0 / (1.0 + smallest),
     )
@@ -179,20 +180,19 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
         at.insert(axis.to_owned(), value.to_owned());
         at
     };
-    let judged = |group: Option<String>, ratio: &Estimate, at: &Where, verdict: Verdict| {
-        let Drawn { seeds, prompts } = source.drawn(at);
-        Judged {
-            claim: claim.text.clone(),
-            metric: metric.title().to_owned(),
-            group,
-            ratio: Some(source.ratio(ratio, at)),
-            seeds,
-            prompts,
-            verdict,
-        }
+    let judged = |group: Option<String>, ratio: &Estimate, at: &Where, drawn: Drawn| Judged {
+        claim: claim.text.clone(),
+        metric: metric.title().to_owned(),
+        group,
+        ratio: Some(source.ratio(ratio, at)),
+        seeds: drawn.seeds,
+        prompts: drawn.prompts,
+        verdict: Verdict::of(ratio, smallest),
     };
     let mut rows = Vec::new();
+    // The compared places of all groups: the ends, and the steps on the way.
     let mut pairs = Vec::new();
+    let mut ways: Vec<Vec<Compared>> = vec![Vec::new(); steps.len().saturating_sub(1)];
     for group in source.places(&axes) {
         let ends = steps.first().zip(steps.last());
         let Some((first, last)) = ends else { continue };
@@ -201,16 +201,28 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
             continue;
         }
         let name: Vec<&str> = group.values().map(String::as_str).collect();
-        let places: Vec<Where> = steps.iter().map(|value| side(&group, value)).collect();
+        let way: Vec<Compared> = steps
+            .windows(2)
+            .map(|step| Compared {
+                above: side(&group, &step[1]),
+                below: side(&group, &step[0]),
+            })
+            .collect();
         match ratio(source, metric, &above, &below) {
             Some(ratio) => {
-                let verdict = if falls(source, metric, &places) {
-                    Verdict::DoesNotHold
-                } else {
-                    Verdict::of(&ratio, smallest)
-                };
-                rows.push(judged(Some(name.join(", ")), &ratio, &above, verdict));
+                let drawn = source.drawn(&above);
+                let mut row = judged(Some(name.join(", ")), &ratio, &above, drawn);
+                if way
+                    .iter()
+                    .any(|step| falls(source, metric, &[step.clone()]))
+                {
+                    row.verdict = Verdict::DoesNotHold;
+                }
+                rows.push(row);
                 pairs.push(Compared { above, below });
+                for (steps, step) in ways.iter_mut().zip(way) {
+                    steps.push(step);
+                }
             }
             None => {
                 rows.push(Judged {
@@ -230,8 +242,16 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     if pairs.len() > 1
         && let Some(ratio) = ratio_of_means(source, metric, &pairs)
     {
-        let verdict = Verdict::of(&ratio, smallest);
-        rows.push(judged(None, &ratio, &claim.at, verdict));
+        let each = pairs.iter().map(|pair| source.drawn(&pair.above));
+        let drawn = each.fold(Drawn::default(), |all, own| Drawn {
+            seeds: all.seeds.max(own.seeds),
+            prompts: all.prompts + own.prompts,
+        });
+        let mut row = judged(None, &ratio, &claim.at, drawn);
+        if ways.iter().any(|step| falls(source, metric, step)) {
+            row.verdict = Verdict::DoesNotHold;
+        }
+        rows.push(row);
     }
     if rows.is_empty() {
         rows.push(unchecked(claim, metric.title(), "cannot tell: not run"));
@@ -240,13 +260,10 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
 }
 
 /// True if a step of a trend goes down significantly, by the rule of [`Verdict::DoesNotHold`].
-fn falls(source: &Source, metric: Metric, places: &[Where]) -> bool {
+fn falls(source: &Source, metric: Metric, step: &[Compared]) -> bool {
     let smallest = source.experiment.report.smallest_effect;
-    places.windows(2).any(|pair| {
-        let [below, above] = pair else { return false };
-        let step = ratio(source, metric, above, below);
-        step.is_some_and(|step| Verdict::of(&step, smallest) == Verdict::DoesNotHold)
-    })
+    let ratio = ratio_of_means(source, metric, step);
+    ratio.is_some_and(|ratio| Verdict::of(&ratio, smallest) == Verdict::DoesNotHold)
 }
 
 fn unchecked(claim: &Claim, metric: &str, why: &'static str) -> Judged {

@@ -32,7 +32,7 @@ pub struct Source<'a> {
 }
 
 /// Numbers that a place's estimates are drawn from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drawn {
     /// Number of seeds.
     pub seeds: usize,

@@ -22,7 +22,7 @@ pub fn families<'a>(source: &Source<'a>) -> Vec<Family<'a>> {
         let Some(swept) = &arm.swept_from else {
             continue;
         };
-        if !source.experiment.shows(&arm.name) && !source.experiment.shows(&swept.arm) {
+        if !source.experiment.shows(&arm.name) {
             continue;
         }
         match families.iter_mut().find(|family| family.name == swept.arm) {

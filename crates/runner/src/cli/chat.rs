@@ -96,35 +96,11 @@ impl ChatArgs {
             last: None,
         };
         chat.watch()?;
-        let shown = std::io::stdin().is_terminal();
-        if shown {
-            eprintln!("A line is a message; /help lists what else can be typed.");
-        }
-        let mut line = String::new();
-        loop {
-            if shown {
-                eprint!("> ");
-            }
-            line.clear();
-            let read = std::io::stdin().lock().read_line(&mut line);
-            if read.context("standard input")? == 0 {
-                break;
-            }
-            match line.trim() {
-                "" => {}
-                command if command.starts_with('/') => {
-                    if let Next::End = chat.obey(command) {
-                        break;
-                    }
-                }
-                message => {
-                    if let Next::End = chat.answer(message)? {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(locked(&chat.service).stop()?)
+        // What was learnt is saved also if the conversation ends with an error.
+        let talked = chat.talk();
+        let stopped = locked(&chat.service).stop();
+        talked?;
+        Ok(stopped?)
     }
 }
 
@@ -150,6 +126,33 @@ impl Chat {
             // The customary exit status after an interrupt.
             std::process::exit(if stopped.is_ok() { 130 } else { 2 });
         })?)
+    }
+
+    /// Answers line after line, until the input or the conversation ends.
+    fn talk(&mut self) -> Result<()> {
+        let shown = std::io::stdin().is_terminal();
+        if shown {
+            eprintln!("A line is a message; /help lists what else can be typed.");
+        }
+        let mut line = String::new();
+        loop {
+            if shown {
+                eprint!("> ");
+            }
+            line.clear();
+            let read = std::io::stdin().lock().read_line(&mut line);
+            if read.context("standard input")? == 0 {
+                return Ok(());
+            }
+            let next = match line.trim() {
+                "" => Next::Go,
+                command if command.starts_with('/') => self.obey(command),
+                message => self.answer(message)?,
+            };
+            if let Next::End = next {
+                return Ok(());
+            }
+        }
     }
 
     fn obey(&mut self, command: &str) -> Next {

@@ -10,9 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lm::{EngineSettings, WeightType};
 use results::bootstrap::{Group, PromptKey, Series};
 use results::{Estimate, Sums};
-use serve::{LearnOptions, Log, Options, RecordedAnswer, RecordedLearner, name_of};
+use serve::{LearnOptions, Log, Options, RecordedAnswer, RecordedLearner};
 use spec_decode::Totals;
 use streams::StreamRng;
+
+use super::serve::named;
 
 /// Maximum number of times that the held-out answers are replayed while the drafter learns, besides
 /// once before.
@@ -180,13 +182,7 @@ impl LearnArgs {
     }
 
     fn options(&self) -> Result<Options> {
-        let (name, folder) = match self.target.split_once('=') {
-            Some((name, folder)) => (name.to_owned(), PathBuf::from(folder)),
-            None => {
-                let folder = PathBuf::from(&self.target);
-                (name_of(&folder)?, folder)
-            }
-        };
+        let (name, folder) = named(&self.target)?;
         let engine = EngineSettings {
             context: Some(self.context),
             ..EngineSettings::new(self.draft_weights, self.threads)

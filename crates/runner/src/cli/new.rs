@@ -159,7 +159,11 @@ impl NewArgs {
 /// The name of a target: the last part of its path, as far as it can be a name.
 fn target_name(path: &Path) -> String {
     let text = path.to_string_lossy();
-    let text = text.split('@').next().unwrap_or_default();
+    let text = text.trim_start_matches(models::TORCH_PREFIX);
+    let text = match text.starts_with("hf:") {
+        true => text.split('@').next().unwrap_or_default(),
+        false => text,
+    };
     let last = text.trim_end_matches('/').rsplit(['/', ':']).next();
     let kept = |c: &char| c.is_ascii_alphanumeric() || "._-".contains(*c);
     let name: String = last.unwrap_or_default().chars().filter(kept).collect();
@@ -243,4 +247,23 @@ fn write(path: &Path, text: &str) -> Result<()> {
     };
     let written = file.write_all(text.as_bytes());
     written.with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target_name;
+
+    #[test]
+    fn a_target_is_called_by_its_last_part() {
+        for (path, name) in [
+            ("models/L", "L"),
+            ("torch:models/L/", "L"),
+            ("runs@home/L", "L"),
+            ("models/L 2", "L2"),
+            ("hf:owner/name@main", "name"),
+            ("..", "target"),
+        ] {
+            assert_eq!(target_name(path.as_ref()), name, "{path}");
+        }
+    }
 }

@@ -194,6 +194,13 @@ impl RunArgs {
         let Some(out) = &self.out else {
             bail!("a manifest is run again into a folder of its own: give --out DIR");
         };
+        let elsewhere = !matches!(self.launcher, LauncherName::Local);
+        if self.dry_run || self.print_jobs || elsewhere || self.experiment.changes() {
+            bail!(
+                "{}: a manifest is run as it is and here\nhint: leave out options other than --out, --data-dir and --accept-other-build, or run the experiment's own file",
+                self.experiment.file.display()
+            );
+        }
         let file = &self.experiment.file;
         let (job, mut record) = from_manifest(file)?;
         let spec = record.jobs.iter().find(|spec| is_job(&job, spec)).cloned();

@@ -241,7 +241,7 @@ impl ServiceArgs {
 }
 
 /// A target with its own name or that of its folder.
-fn named(text: &str) -> Result<(String, PathBuf)> {
+pub(super) fn named(text: &str) -> Result<(String, PathBuf)> {
     // A target on another machine has its name from there.
     if text.starts_with("http://") || text.starts_with("https://") {
         return Ok((String::new(), PathBuf::from(text)));
@@ -382,6 +382,9 @@ impl ServeArgs {
         };
         serve::serve(service, http, ready, serve::interrupted()).context("the server")?;
         match &self.service.state {
+            Some(folder) if self.service.no_learn => {
+                eprintln!("stopped; the state in {} is as it was", folder.display());
+            }
             Some(folder) => eprintln!("stopped; the state is saved in {}", folder.display()),
             None => eprintln!("stopped; nothing is kept (--state DIR keeps what was learnt)"),
         }
@@ -405,6 +408,20 @@ mod tests {
         let line = ["serve", "--target", "T", "--drafter", "D"];
         let line = line.iter().chain(more).copied();
         Line::try_parse_from(line).map(|line| line.service.lookup())
+    }
+
+    #[test]
+    fn a_target_has_a_name_of_its_own_before_a_first_slash() {
+        for (text, name, path) in [
+            ("one=models/L", "one", "models/L"),
+            ("models/L", "L", "models/L"),
+            ("a/b=c/L", "L", "a/b=c/L"),
+            ("=models/L", "L", "=models/L"),
+            ("http://host:1/L=M", "", "http://host:1/L=M"),
+        ] {
+            let found = named(text).unwrap();
+            assert_eq!(found, (name.to_owned(), PathBuf::from(path)));
+        }
     }
 
     #[test]

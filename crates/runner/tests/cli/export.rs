@@ -134,7 +134,8 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
     // An adapter, merged and by itself.
     let out = folder.path().join("merged");
     done(export(&run, "hf", &out).args(["--arm", "low", "--type", "f32"]));
-    let alone = folder.path().join("adapter");
+    // A slash at the end of a path changes nothing.
+    let alone = folder.path().join("adapter/");
     done(export(&run, "hf", &alone).args(["--arm", "low", "--adapter"]));
     let adapter = Adapter::load(&alone, &base.config).unwrap();
     assert_eq!(adapter.config.rank, 4);
@@ -333,9 +334,13 @@ mod of_chats {
             ("last", ["--learn-blocks", "1"]),
             ("low", ["--adapter-rank", "4"]),
         ] {
-            let state = folder.path().join(arm);
+            let state = folder.path().join(format!("of {arm}"));
             let said = done(export(&cell, "state", &state).args(["--arm", arm]));
-            assert!(said.contains("--target target=DIR"), "{said}");
+            let quoted = format!("--state '{}'\n", state.display());
+            assert!(
+                said.contains("--target target=DIR") && said.ends_with(&quoted),
+                "{said}"
+            );
             let models = [
                 "chat",
                 "--target",

@@ -186,6 +186,32 @@ fn logs_of_both_endpoints_are_read_with_their_probabilities() {
     );
 }
 
+/// Of the target only the text is read: it may be one that this program does not decode.
+#[test]
+fn a_target_of_an_unknown_kind_is_learnt_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log.jsonl");
+    write(&log, &texts(2));
+    // This `=` is in the path, not between a name and a path.
+    let target = folder.path().join("a=b/novel");
+    fs::create_dir_all(&target).unwrap();
+    models::copy_text(&repository().join("models/L"), &target).unwrap();
+    fs::write(target.join("config.json"), r#"{"model_type": "novel"}"#).unwrap();
+    let from = |target: &Path, state: &str| {
+        let mut command = omnidraft();
+        command.arg("learn").arg("--from").arg(&log);
+        command.arg("--target").arg(target);
+        command.args(["--drafter", "models/D", "--state"]);
+        command.arg(folder.path().join(state));
+        command
+    };
+    from(&target, "state").assert().success();
+    let absent = folder.path().join("nowhere");
+    let parts = ["nowhere: no such model folder", "hint:"];
+    refused(&mut from(&absent, "none"), &parts);
+    assert!(!folder.path().join("none").exists());
+}
+
 #[test]
 fn a_trace_is_learnt_from() {
     let folder = tempfile::tempdir().unwrap();

@@ -172,17 +172,17 @@ fn models_that_are_missing_are_told_with_file_and_key() {
         &["has no tokenizer.json", &import],
     );
     // A recording, with the command that makes it.
-    let trace = "{ trace = \"traces/L-{task}-{split}.parquet\", tokenizer = \"models/L\" }";
+    let trace = "{ trace = \"my traces/L-{task}-{split}.parquet\", tokenizer = \"models/L\" }";
     let config = EXPERIMENT
         .replace("\"models/L\"", trace)
         .replace("[decode]", "[decode]\ntemperature = 0.0");
     refused(
         &mut run_with(&config, &["--dry-run"], folder.path()),
         &[
-            "models.targets.target: traces/L-mini-math-train.parquet: there is no such recording",
+            "models.targets.target: my traces/L-mini-math-train.parquet: there is no such recording",
             "omnidraft trace record --target models/L --task mini-math --limit 2 --seed 1 --max-tokens 8",
             "--split test --limit 2",
-            "--out traces/L-mini-math-test.parquet",
+            "--out 'my traces/L-mini-math-test.parquet'",
         ],
     );
 }

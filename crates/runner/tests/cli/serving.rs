@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use predicates::str::contains;
@@ -14,6 +14,8 @@ use super::support::{omnidraft, repository};
 /// A server that is killed when the test ends.
 struct Served {
     child: Child,
+    /// Its stderr, after the line with the address.
+    said: BufReader<ChildStderr>,
     address: String,
 }
 
@@ -45,7 +47,22 @@ impl Served {
                 break address.to_owned();
             }
         };
-        Self { child, address }
+        Self {
+            child,
+            said,
+            address,
+        }
+    }
+
+    /// Interrupts the server. Returns true if it ended well, and what it said.
+    #[cfg(unix)]
+    fn stop(mut self) -> (bool, String) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-INT", &id]).status();
+        assert!(sent.unwrap().success());
+        let mut said = String::new();
+        self.said.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().success(), said)
     }
 
     fn send(&self, head: &str, body: &str) -> String {
@@ -261,6 +278,49 @@ fn chat_talks_over_several_turns_and_keeps_its_state() {
         assert!(said.contains(text), "{said}");
     }
     assert!(generation(&state).is_some());
+}
+
+/// Nothing that was learnt before an error is lost with it.
+#[test]
+fn a_chat_that_fails_keeps_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let long = "word ".repeat(3000);
+    let mut command = omnidraft();
+    command
+        .args(["chat", "--target", "models/L", "--drafter", "models/D"])
+        .args(["--max-tokens", "24", "--learn-every", "1", "--state"])
+        .arg(&state)
+        .write_stdin(format!("Add 2 and 3.\n{long}\n"));
+    let failed = command.assert().code(2);
+    failed.stderr(contains("hint: /reset forgets the conversation"));
+    assert!(generation(&state).is_some());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_ends_says_what_became_of_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let path = state.to_str().unwrap();
+    let stopped = |more: &[&str]| {
+        let served = Served::start(&[&["--state", path][..], more].concat());
+        served.ask("Add 2 and 3.", json!({"temperature": 0}));
+        served.stop()
+    };
+    let (well, said) = stopped(&["--state-mb", "0"]);
+    assert!(
+        !well && said.contains("error: ") && said.contains("the state could not be saved"),
+        "{said}"
+    );
+    assert!(generation(&state).is_none());
+    let (well, said) = stopped(&[]);
+    assert!(well && said.contains("the state is saved in"), "{said}");
+    let saved = generation(&state);
+    assert!(saved.is_some());
+    let (well, said) = stopped(&["--no-learn"]);
+    assert!(well && said.contains("state is as it was"), "{said}");
+    assert_eq!(generation(&state), saved);
 }
 
 #[test]

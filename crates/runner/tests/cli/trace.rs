@@ -1,6 +1,7 @@
 //! `omnidraft trace`: recording, display, verification, replay; and errors.
 
-use super::support::{omnidraft, refused, run_with, shorten};
+use super::support::{copy_of, omnidraft, refused, run_with, shorten};
+use crate::pieces_support;
 use assert_cmd::Command;
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -151,6 +152,33 @@ fn reference_text_is_named_wherever_its_numbers_are() {
             &mut trace(words, &file("test")),
             &["text-test.parquet", "damaged, cut short", "hint:"],
         );
+    }
+}
+
+/// Older models have SentencePiece's own file, and no `tokenizer.json`.
+#[test]
+fn a_tokenizer_of_pieces_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = copy_of("L", folder.path());
+    std::fs::remove_file(target.join("tokenizer.json")).unwrap();
+    std::fs::remove_file(target.join("tokenizer_config.json")).unwrap();
+    std::fs::write(
+        target.join("tokenizer.model"),
+        pieces_support::model(2, false),
+    )
+    .unwrap();
+    for (command, option, said) in [
+        ("record", "--target", "answered again"),
+        ("text", "--tokenizer", "2 prompts are spelled"),
+    ] {
+        let file = folder.path().join(command);
+        let model = [option, target.to_str().unwrap()];
+        let task = ["--task", "mini-math", "--limit", "2", "--max-tokens", "4"];
+        let words = [&[command][..], &model, &task, &["--out"]].concat();
+        trace(&words, &file).assert().success();
+        let words = [&["verify"][..], &model].concat();
+        let verified = trace(&words, &file).assert().success();
+        verified.stdout(contains(said));
     }
 }
 

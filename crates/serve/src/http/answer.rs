@@ -211,6 +211,9 @@ struct Chunks {
     target: usize,
     usage: bool,
     answers: usize,
+    /// The first event, until it is written.
+    first: Option<(u32, Event)>,
+    /// The events after it.
     events: Events,
     /// Number of characters of each answer so far, counted for the log-probabilities of completions
     /// and else 0; `None` if nothing was sent yet.
@@ -219,9 +222,14 @@ struct Chunks {
     phase: Phase,
 }
 
-/// The answers to a request in pieces. An error is the last event, with the same object as in a
-/// plain answer.
-pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response {
+/// The answers to a request in pieces, from the first event on. An error is the last event, with
+/// the same object as in a plain answer.
+pub(super) fn stream(
+    request: Parsed,
+    first: (u32, Event),
+    events: Events,
+    app: Arc<App>,
+) -> Response {
     let chunks = Chunks {
         envelope: Envelope::new(&request),
         target: request.target,
@@ -229,6 +237,7 @@ pub(super) fn stream(request: Parsed, events: Events, app: Arc<App>) -> Response
         answers: request.answers,
         offsets: vec![None; request.requests.len()],
         ends: vec![None; request.requests.len()],
+        first: Some(first),
         events,
         phase: Phase::Running,
         app,
@@ -317,7 +326,11 @@ impl Stream for Chunks {
             if matches!(this.phase, Phase::Ending) {
                 return Poll::Ready(None);
             }
-            let text = match this.events.poll_recv(cx) {
+            let event = match this.first.take() {
+                Some(first) => Poll::Ready(Some(first)),
+                None => this.events.poll_recv(cx),
+            };
+            let text = match event {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some((number, Event::Piece(piece)))) => {
                     this.piece(number as usize, &piece)

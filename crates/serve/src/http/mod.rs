@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::error::{ApiError, Result, ServeError};
+use crate::request::Event;
 use crate::service::Service;
 use crate::stats::About;
 pub use app::Limits;
@@ -325,10 +326,15 @@ async fn answer(
     let parsed = parsed
         .await
         .map_err(|e| ApiError::Internal(e.to_string()))??;
-    let events = app.service.submit(parsed.requests.clone())?;
-    match parsed.stream {
-        true => Ok(answer::stream(parsed, events, Arc::clone(&app))),
-        false => answer::whole(app.service.models(), &parsed, events).await,
+    let mut events = app.service.submit(parsed.requests.clone())?;
+    if !parsed.stream {
+        return answer::whole(app.service.models(), &parsed, events).await;
+    }
+    // A request that fails before its first piece has a status that says so.
+    match events.recv().await {
+        Some((_, Event::Failed(error))) => Err(error),
+        None => Err(ApiError::Internal("the decode thread has ended".into())),
+        Some(first) => Ok(answer::stream(parsed, first, events, Arc::clone(&app))),
     }
 }
 

@@ -8,11 +8,12 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use models::TEXT_FILES;
 
 use super::app::{App, read};
 use crate::error::ApiError;
 use crate::models::Target;
-use crate::remote::wire::{FILES, ROUNDS, Rounds, TARGETS, TargetInfo, VERSION};
+use crate::remote::wire::{ROUNDS, Rounds, TARGETS, TargetInfo, VERSION};
 
 /// Content type of rounds, which a page of another site may not send without a preflight request.
 const BINARY: &[u8] = b"application/octet-stream";
@@ -25,7 +26,7 @@ pub(super) fn router(app: &App) -> Router<Arc<App>> {
             .route(ROUNDS, post(rounds))
             .route(TARGETS, get(first))
             .route(&format!("{TARGETS}/{{name}}"), get(info))
-            .route(&format!("{TARGETS}/{{name}}/{{file}}"), get(file)),
+            .route(&format!("{TARGETS}/{{name}}/{{*file}}"), get(file)),
     }
 }
 
@@ -51,7 +52,7 @@ fn local<'a>(app: &'a App, name: Option<&str>) -> Result<(usize, &'a Target), Ap
 fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
     let (_, target) = local(app, name)?;
     let present = |file: &&&str| target.text.path.join(file).is_file();
-    let files = FILES.iter().filter(present);
+    let files = TEXT_FILES.iter().filter(present);
     let most = target.folder().map_or(0, |f| f.max_context());
     let info = TargetInfo {
         version: VERSION,
@@ -64,6 +65,7 @@ fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
             .context
             .map_or(most, |n| n.min(most)),
         files: files.map(ToString::to_string).collect(),
+        stop: Some(target.text.stop_tokens().into_iter().collect()),
     };
     Ok(axum::Json(info).into_response())
 }
@@ -77,7 +79,7 @@ async fn file(
     let (_, target) = local(&app, Some(&name))?;
     let missing =
         || ApiError::NotFound(format!("`{}`", file.chars().take(100).collect::<String>()));
-    let known = FILES.iter().find(|known| **known == file);
+    let known = TEXT_FILES.iter().find(|known| **known == file);
     let path = target.text.path.join(known.ok_or_else(missing)?);
     let bytes = tokio::task::spawn_blocking(|| std::fs::read(path)).await;
     let bytes = bytes.ok().and_then(Result::ok).ok_or_else(missing)?;

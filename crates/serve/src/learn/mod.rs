@@ -134,7 +134,10 @@ impl LearnerThread {
 
     /// Learns until it is told to stop, then waits for what the decode thread knows and saves a
     /// last time.
-    pub(crate) fn run(mut self, known: &Receiver<ArmState>) {
+    ///
+    /// # Errors
+    /// The last saving failed.
+    pub(crate) fn run(mut self, known: &Receiver<ArmState>) -> Result<()> {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
@@ -159,8 +162,10 @@ impl LearnerThread {
                 self.save_now();
             }
         }
-        if let Ok(known) = known.recv_timeout(SNAPSHOT_TIMEOUT) {
-            self.save(known);
+        match known.recv_timeout(SNAPSHOT_TIMEOUT) {
+            Ok(known) => self.save(known),
+            // The decode thread panicked, which is reported as that.
+            Err(_) => Ok(()),
         }
     }
 
@@ -254,14 +259,18 @@ impl LearnerThread {
         let (reply, known) = std::sync::mpsc::channel();
         let asked = self.decoder.send(Command::Snapshot(reply)).is_ok();
         match known.recv_timeout(SNAPSHOT_TIMEOUT) {
-            Ok(known) if asked => self.save(known),
+            Ok(known) if asked => {
+                if let Err(error) = self.save(known) {
+                    tracing::error!("the state could not be saved: {}", error.in_full());
+                }
+            }
             _ => tracing::warn!("the n-grams were not handed out; nothing is saved"),
         }
     }
 
-    fn save(&mut self, mut known: ArmState) {
+    fn save(&mut self, mut known: ArmState) -> Result<()> {
         let Some(state) = &mut self.state else {
-            return;
+            return Ok(());
         };
         // Counted here, not by the decode thread: it has ended before the last updates.
         self.stats.write_into(&mut known);
@@ -271,13 +280,9 @@ impl LearnerThread {
             heads.save(to)?;
             learners.save(to)
         });
-        match written {
-            Ok(bytes) => self.stats.saved(Some(bytes)),
-            Err(error) => {
-                self.stats.saved(None);
-                tracing::error!("the state could not be saved: {}", error.in_full());
-            }
-        }
+        self.stats.saved(written.as_ref().ok().copied());
+        written?;
+        Ok(())
     }
 }
 

@@ -11,13 +11,13 @@ pub(crate) mod wire;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use models::ModelText;
+use models::{ModelText, TEXT_FILES};
 use vocab_align::TargetId;
 
 use crate::error::{Result, ServeError};
 
 pub(crate) use target::RemoteTarget;
-use wire::{Answers, FILES, ROUNDS, Round, Rounds, TARGETS, TargetInfo, VERSION};
+use wire::{Answers, ROUNDS, Round, Rounds, TARGETS, TargetInfo, VERSION};
 
 /// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -63,6 +63,20 @@ impl Traffic {
     }
 }
 
+/// A name as a part of an address: bytes other than letters, digits and `plain` ones by their
+/// codes.
+fn encoded(name: &str, plain: &str) -> String {
+    let mut out = String::new();
+    for byte in name.bytes() {
+        let sign = char::from(byte);
+        match sign.is_ascii_alphanumeric() || plain.contains(sign) {
+            true => out.push(sign),
+            false => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
 impl Remote {
     /// Connects to a target: `http://host:port` for the server's first one, or
     /// `http://host:port/NAME`. Loads the files that are needed to write and read its tokens.
@@ -94,12 +108,14 @@ impl Remote {
                 vocab_size: 0,
                 context: 0,
                 files: Vec::new(),
+                stop: None,
             },
             traffic: Traffic::default(),
         };
         let path = match name {
             "" => TARGETS.to_owned(),
-            name => format!("{TARGETS}/{name}"),
+            // The name may be encoded already, as addresses are.
+            name => format!("{TARGETS}/{}", encoded(name, "-._~%")),
         };
         let info = remote.get(&path)?;
         let described = serde_json::from_slice(&info);
@@ -124,16 +140,26 @@ impl Remote {
     fn text(&self) -> Result<ModelText<TargetId>> {
         let folder =
             tempfile::tempdir().map_err(|source| ServeError::TokenizerFolder { source })?;
-        let known = |file: &&&str| self.info.files.iter().any(|other| other == **file);
-        for file in FILES.iter().filter(known) {
-            let bytes = self.get(&format!("{TARGETS}/{}/{file}", self.info.name))?;
-            std::fs::write(folder.path().join(file), bytes)
+        let info = &self.info;
+        let known = |file: &&&str| info.files.iter().any(|other| other == **file);
+        let name = encoded(&info.name, "-._~");
+        for file in TEXT_FILES.iter().filter(known) {
+            let bytes = self.get(&format!("{TARGETS}/{name}/{file}"))?;
+            let path = folder.path().join(file);
+            let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+            made.and_then(|()| std::fs::write(path, bytes))
                 .map_err(|source| ServeError::Tokenizer { source })?;
         }
-        let mut text = ModelText::load(folder.path()).map_err(|source| ServeError::Files {
+        // What the server's target is decoded by need not be known here.
+        let text = ModelText::alone(folder.path(), info.vocab_size, info.context);
+        let (mut text, _) = text.map_err(|source| ServeError::Files {
             url: self.url.clone(),
             source: Box::new(source),
         })?;
+        if let Some(stop) = &info.stop {
+            let most = text.template.max_prompt_tokens();
+            text = text.with_ends(stop.iter().copied().collect(), most);
+        }
         text.path = self.url.clone().into();
         Ok(text)
     }

@@ -15,20 +15,6 @@ pub(crate) const ROUNDS: &str = "/omnidraft/rounds";
 /// Path of the descriptions of targets and of their files.
 pub(crate) const TARGETS: &str = "/omnidraft/targets";
 
-/// Files of a model folder that are needed to write and read its tokens.
-pub(crate) const FILES: [&str; 10] = [
-    "config.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-    "omnidraft.json",
-];
-
 /// Rounds of several sequences.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Rounds {
@@ -190,6 +176,9 @@ pub(crate) struct TargetInfo {
     pub(crate) vocab_size: usize,
     /// Maximum number of tokens of text and draft.
     pub(crate) context: usize,
-    /// The files of [`FILES`] that exist.
+    /// The files of [`TEXT_FILES`](models::TEXT_FILES) that exist.
     pub(crate) files: Vec<String>,
+    /// Its stop tokens; `None` from older servers.
+    #[serde(default)]
+    pub(crate) stop: Option<Vec<TargetId>>,
 }

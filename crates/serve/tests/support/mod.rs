@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +14,17 @@ use serve::{About, Http, LearnOptions, Limits, Options, ServeError, Service};
 pub fn model(name: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     root.join("../../models").join(name)
+}
+
+/// A copy of a model of the repository that a test may change.
+pub fn copy_of(name: &str, into: &Path) -> PathBuf {
+    let folder = into.join(name);
+    std::fs::create_dir(&folder).unwrap();
+    for file in std::fs::read_dir(model(name)).unwrap() {
+        let file = file.unwrap().path();
+        std::fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+    }
+    folder
 }
 
 /// Options of a server that learns nothing and keeps no state.

@@ -473,6 +473,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         // The part read so far counts as a prompt without a response.
         running.prompt = prompt[..end].to_vec();
         running.response.clear();
+        running.untranslated = 0;
         running.finish = Some(Finish::MaxNewTokens);
         self.running = Some(running);
         Ok(end == rest)

@@ -79,7 +79,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let proposals = round.proposals();
         check_proposals(proposals, self.target.vocab_size()).map_err(law)?;
         let best = |index: usize| best.get(index).copied().flatten();
-        let Some(verdict) = greedy::verify(proposals, |index| best(index).ok_or(())).ok() else {
+        let proposed = proposals.iter().map(|proposal| proposal.target);
+        let Some(verdict) = greedy::verify(proposed, |index| best(index).ok_or(())).ok() else {
             // A row to verify has no most probable token. Verification with whole rows reports the
             // fault.
             if let Some(device) = self.target.device_logits(tokens) {

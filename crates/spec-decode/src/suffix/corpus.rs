@@ -74,7 +74,7 @@ pub struct SuffixCorpus<I> {
     /// Limit of the size of both, in bytes.
     pub(super) limit: usize,
     /// Number of changes.
-    version: u64,
+    pub(super) version: u64,
 }
 
 impl<I: TokenId> SuffixCorpus<I> {

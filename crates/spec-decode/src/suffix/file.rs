@@ -158,6 +158,8 @@ impl<I: TokenId> SuffixCorpus<I> {
                 }
             }
         }
+        // It is not new to a lookup, which matches otherwise in texts that have changed.
+        corpus.version += 1;
         match reader.0.is_empty() {
             true => Ok(corpus),
             false => Err("more in it than it says"),
@@ -226,6 +228,9 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::super::SuffixLookup;
     use super::*;
     use vocab_align::TargetId;
 
@@ -286,5 +291,24 @@ mod tests {
         assert!(matches!(large, CorpusError::TooLarge { found: 2000, .. }));
         let missing = SuffixCorpus::<TargetId>::load(path.with_extension("no"), 1000, 7);
         assert!(missing.unwrap_err().to_string().starts_with("cannot read"));
+    }
+
+    /// A lookup reads the end of a prompt alone in texts that it does not know yet, and a corpus
+    /// from disk is no exception.
+    #[test]
+    fn a_lookup_matches_alike_in_a_corpus_from_disk() {
+        let prompt: Vec<TargetId> = (0..100).map(TargetId).collect();
+        let [x, y] = [200, 201].map(TargetId);
+        let mut corpus = SuffixCorpus::new(1 << 20);
+        corpus.absorb(&[&prompt[..], &[x]].concat());
+        for before in [300, 301].map(TargetId) {
+            corpus.absorb(&[&[before][..], &prompt[30..], &[y]].concat());
+        }
+        let loaded = SuffixCorpus::from_bytes(&corpus.to_bytes(7), 1 << 20, 7).unwrap();
+        for corpus in [corpus, loaded] {
+            let mut lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
+            lookup.start(&prompt);
+            assert_eq!(lookup.find(8), Some((64, vec![y])));
+        }
     }
 }

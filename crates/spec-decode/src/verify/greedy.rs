@@ -4,18 +4,18 @@
 use vocab_align::{TargetId, TokenId};
 
 use super::{Origin, Score, Verdict};
-use crate::translate::Proposal;
 
-/// Verifies by the target's argmax at each position.
+/// Verifies proposed tokens by the target's argmax at each position.
 pub(crate) fn verify<E>(
-    proposals: &[Proposal],
+    proposals: impl ExactSizeIterator<Item = TargetId>,
     best: impl Fn(usize) -> Result<u32, E>,
 ) -> Result<Verdict, E> {
     let best = |index| best(index).map(TargetId::new);
-    let mut scores = Vec::with_capacity(proposals.len());
-    for (index, proposal) in proposals.iter().enumerate() {
+    let accepted = proposals.len();
+    let mut scores = Vec::with_capacity(accepted);
+    for (index, proposal) in proposals.enumerate() {
         let best = best(index)?;
-        let stands = best == proposal.target;
+        let stands = best == proposal;
         scores.push(Score::new(f64::from(u8::from(stands)), 1.0));
         if !stands {
             return Ok(Verdict {
@@ -26,7 +26,6 @@ pub(crate) fn verify<E>(
             });
         }
     }
-    let accepted = proposals.len();
     Ok(Verdict {
         accepted,
         last: best(accepted)?,

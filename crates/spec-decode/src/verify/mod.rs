@@ -205,7 +205,7 @@ pub fn verify(
     evidence.check()?;
     if evidence.sampling.is_greedy() {
         let best = |index| argmax(evidence.rows.row(index)).map(|best| best as u32);
-        return greedy::verify(evidence.proposals, best);
+        return greedy::verify(evidence.proposals.iter().map(|own| own.target), best);
     }
     match (mode, acceptance) {
         (VerifyMode::Slem, _) => matching::verify(evidence, dice),

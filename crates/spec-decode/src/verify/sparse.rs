@@ -12,7 +12,7 @@ use vocab_align::{TargetId, TokenId};
 
 use super::chain::{Chains, Judged, Laws, Residual, Step, Undrafted, draw_among, row_of};
 use super::choice::{Choice, OpenPaths, Position};
-use super::{Acceptance, Evidence, Origin, Score, Verdict, block, exact};
+use super::{Acceptance, Evidence, Score, Verdict, block, exact, greedy};
 use crate::Chance;
 use crate::buffer::Row;
 use crate::error::LawError;
@@ -164,7 +164,8 @@ impl SparseDraft {
             .and_then(|logits| Rows::new(logits, rows.vocab(), rows.positions()))
             .unwrap_or(rows);
         if sampling.is_greedy() {
-            return self.judge_greedily(rows);
+            let best = |index| Ok(argmax(rows.row(index))? as u32);
+            return greedy::verify(self.proposals.iter().copied(), best);
         }
         let laws = Laws::new(rows, sampling);
         let mut chains = SparseChains {
@@ -175,25 +176,6 @@ impl SparseDraft {
         match acceptance {
             Acceptance::Block => block::judge(&mut chains, dice),
             Acceptance::Token => exact::judge(&mut chains, dice),
-        }
-    }
-
-    fn judge_greedily(&self, rows: Rows<'_>) -> Result<Verdict, LawError> {
-        let mut scores = Vec::new();
-        let mut accepted = 0;
-        loop {
-            let best = TargetId::new(argmax(rows.row(accepted))? as u32);
-            let stands = self.proposals.get(accepted).map(|token| *token == best);
-            scores.extend(stands.map(|stands| Score::new(f64::from(u8::from(stands)), 1.0)));
-            if stands != Some(true) {
-                return Ok(Verdict {
-                    accepted,
-                    last: best,
-                    origin: stands.map_or(Origin::Bonus, |_| Origin::Residual),
-                    scores,
-                });
-            }
-            accepted += 1;
         }
     }
 }

@@ -242,7 +242,7 @@ impl Slurm {
             "--open-mode=append".to_owned(),
         ];
         arguments.extend(self.options.arguments());
-        if array.exclusive && !self.options.has("exclusive") {
+        if array.exclusive && !self.options.names("exclusive") {
             arguments.push("--exclusive".to_owned());
         }
         let id = |array: &ArrayRef| match array {

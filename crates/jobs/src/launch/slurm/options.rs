@@ -28,6 +28,8 @@ pub struct SlurmOptions {
     /// Names without dashes, with values; a switch has none.
     options: Vec<(String, Option<String>)>,
     max_running: Option<u64>,
+    /// Keys that are `false`.
+    refused: Vec<String>,
 }
 
 impl SlurmOptions {
@@ -59,7 +61,7 @@ impl SlurmOptions {
                 continue;
             }
             match value {
-                Value::Bool(false) => {}
+                Value::Bool(false) => options.refused.push(key),
                 Value::Bool(true) => options.options.push((key, None)),
                 _ => {
                     let text = text(value).ok_or_else(|| refuse("is no text, number or truth"))?;
@@ -81,8 +83,10 @@ impl SlurmOptions {
         })
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
-        self.options.iter().any(|(key, _)| key == name)
+    /// True for an option of the section, also if it is `false`.
+    pub(super) fn names(&self, name: &str) -> bool {
+        let mut keys = self.options.iter().map(|(key, _)| key).chain(&self.refused);
+        keys.any(|key| key == name)
     }
 
     /// Argument with which the other programs address the same cluster.
@@ -96,16 +100,11 @@ impl SlurmOptions {
     }
 }
 
-/// Text of a value. TOML reads `time = 01:00:00` without quotes as a time of day, which arrives
-/// here as a table with one key.
+/// Text of a value.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
-        Value::Object(table) if table.len() == 1 => {
-            let time = table.get("$__toml_private_datetime")?.as_str()?;
-            Some(time.to_owned())
-        }
         _ => None,
     }
 }
@@ -126,7 +125,7 @@ mod tests {
             "cpus_per_task": 2,
             "requeue": true,
             "hold": false,
-            "time": {"$__toml_private_datetime": "01:00:00"},
+            "time": "01:00:00",
             "clusters": "east",
             "max_running": 4,
         }))
@@ -140,7 +139,7 @@ mod tests {
         ] {
             assert!(arguments.iter().any(|a| a == argument), "{arguments:?}");
         }
-        assert!(!options.has("hold"));
+        assert!(!arguments.iter().any(|a| a.contains("hold")) && options.names("hold"));
         assert_eq!(options.max_running(), Some(4));
         assert_eq!(options.cluster().as_deref(), Some("--clusters=east"));
     }

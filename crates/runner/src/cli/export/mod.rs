@@ -192,16 +192,19 @@ impl ExportArgs {
         in_place(&self.out, |folder| {
             Ok(found.saved.hand_over(folder, &names)?)
         })?;
-        let (part, out) = (found.saved.part(), self.out.display());
+        let part = found.saved.part();
+        let quoted = |path: &Path| jobs::quote(&path.display().to_string());
         print(&format!(
-            "{out}: what {} knows for {}: {part}\n\
-             omnidraft serve --target {}=DIR --drafter {} --adapter-rank {} --learn-blocks {} --state {out}\n",
+            "{}: what {} knows for {}: {part}\n\
+             omnidraft serve --target {}=DIR --drafter {} --adapter-rank {} --learn-blocks {} --state {}\n",
+            self.out.display(),
             found.place,
             names.target,
             names.target,
-            found.saved.drafter().display(),
+            quoted(found.saved.drafter()),
             part.rank,
             part.blocks,
+            quoted(&self.out),
         ))
     }
 
@@ -312,23 +315,11 @@ fn rounding(
     })
 }
 
-/// Lets `fill` write a temporary folder, and renames it once it is complete.
+/// Writes a folder, whole or not at all.
 fn in_place(out: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let mut part = out.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let named = || part.display().to_string();
-    if part.exists() {
-        std::fs::remove_dir_all(&part).with_context(named)?;
-    }
-    std::fs::create_dir_all(&part).with_context(named)?;
-    let moved = || std::fs::rename(&part, out).with_context(|| out.display().to_string());
-    let made = fill(&part).and_then(|()| moved());
-    if made.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_dir_all(&part);
-    }
-    made
+    let failed =
+        |path: &Path, source| anyhow::Error::new(source).context(path.display().to_string());
+    models::in_place(out, failed, fill)
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -8,6 +8,7 @@ use anyhow::Result;
 use cpu_engine::MemoryUse;
 use experiment::{Job, ModelConfig, Plan, TorchConfig};
 use hub::{is_model_name, local_copy, offer};
+use jobs::quote;
 use lm::{EngineSettings, StoredCheckpoint};
 use models::{
     ChatTemplate, DRAFT_ROOM, FolderError, TORCH_PREFIX, TorchNeeds, check_folder, engine_options,
@@ -100,7 +101,7 @@ impl Recording {
     fn command(&self, path: &Path, data_words: &[String]) -> String {
         let mut words = vec![format!(
             "omnidraft trace record --target {} --task {}",
-            self.tokenizer.display(),
+            quote(&self.tokenizer.display().to_string()),
             self.task
         )];
         match self.split {
@@ -117,8 +118,8 @@ impl Recording {
         }
         words.push(format!("--max-tokens {}", self.max_tokens));
         words.push(format!("--weights {}", self.weights));
-        words.extend(data_words.iter().cloned());
-        words.push(format!("--out {}", path.display()));
+        words.extend(data_words.iter().map(|word| quote(word)));
+        words.push(format!("--out {}", quote(&path.display().to_string())));
         words.join(" ")
     }
 }

@@ -169,7 +169,7 @@ impl RecordArgs {
             },
             task: self.prompts.task.clone(),
             split: Split::from(self.prompts.split).name().to_owned(),
-            tokenizer_sha256: file_sha256(&target.path.join("tokenizer.json"))?,
+            tokenizer_sha256: file_sha256(Path::new(target.vocabulary.file()))?,
             template: template_of(target),
             max_prompt_tokens: target.template.max_prompt_tokens(),
             vocab_size,

@@ -1,7 +1,7 @@
 //! `omnidraft trace text`: a trace of a task's reference answers, without a target's model.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ::trace::{
     DEFAULT_TAIL, FORMAT, Law, NgramModel, Record, Source, TextLaw, TraceInfo, Values, file_sha256,
@@ -14,7 +14,7 @@ use vocab_align::{SpecialRole, TargetId, TokenId};
 
 use super::progress::Recording;
 use super::prompts::{PromptArgs, program, spell, template_of};
-use crate::cli::{DataArgs, tokenizer_file};
+use crate::cli::DataArgs;
 
 /// Context length for a text, which no model reads.
 const MOST_CONTEXT: usize = 1 << 24;
@@ -127,7 +127,7 @@ impl TextArgs {
             },
             task: self.prompts.task.clone(),
             split: Split::from(self.prompts.split).name().to_owned(),
-            tokenizer_sha256: file_sha256(&tokenizer_file(&self.tokenizer)?)?,
+            tokenizer_sha256: file_sha256(Path::new(text.vocabulary.file()))?,
             template: template_of(text),
             max_prompt_tokens: text.template.max_prompt_tokens(),
             vocab_size: text.vocabulary.len(),

@@ -12,7 +12,7 @@ use vocab_align::{TargetId, TokenId};
 
 use super::progress::bar;
 use super::prompts::template_of;
-use crate::cli::{print, tokenizer_file};
+use crate::cli::print;
 
 /// Maximum difference of two log-probabilities that were rounded to 16 bits from nearly the same
 /// value: two steps of the format, relative and near 0.
@@ -76,10 +76,10 @@ impl VerifyArgs {
 
     /// Tokenises the prompts again. Returns their number.
     fn spelled(&self, file: &mut TraceFile, tokenizer: &Path) -> Result<usize> {
-        let json = tokenizer_file(tokenizer)?;
-        let traces = Traces::open(std::slice::from_ref(&self.file))?;
-        traces.check(&json, &file_sha256(&json)?, 1)?;
         let text = ModelText::<TargetId>::of_tokenizer(tokenizer, usize::MAX)?;
+        let read = Path::new(text.vocabulary.file());
+        let traces = Traces::open(std::slice::from_ref(&self.file))?;
+        traces.check(read, &file_sha256(read)?, 1)?;
         if template_of(&text) != file.info().template {
             bail!(
                 "{}: recorded with a {:?} template, {} has a {:?} one",
