@@ -152,9 +152,10 @@ fn weights_of_pytorch_are_taken_where_there_are_no_others() -> Result {
     let map = serde_json::json!({ "weight_map": { "a": "part-1.bin" } }).to_string();
     fake.add("models/tiny/bin", without(WEIGHTS).with(file, "weights"));
     fake.add("models/tiny/both", model().with(file, "weights"));
-    let parts = without(WEIGHTS)
+    let mut parts = without(WEIGHTS)
         .with(index, map)
         .with("part-1.bin", "weights");
+    parts.files.remove(file);
     fake.add("models/tiny/parts", parts);
     let hub = Hub::new(&fake.endpoint, home.path());
     for (name, there, absent) in [

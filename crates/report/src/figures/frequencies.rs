@@ -7,7 +7,8 @@ use crate::root::Stage;
 use crate::spec::Experiment;
 use crate::tables::merges::by_stream;
 
-/// How often n-grams were seen, by rank, both axes logarithmic; `None` if no cell wrote its n-grams.
+/// Counts of n-grams in verified text, by rank, both axes logarithmic; `None` if no cell wrote its
+/// n-grams.
 pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figure> {
     let mut panels = Vec::new();
     let (mut top, mut all, mut longest) = (0u64, 0u64, 1usize);

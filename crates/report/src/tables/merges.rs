@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 /// Number of examples per target.
 const SHOWN: usize = 20;
 
-/// How often every n-gram of one stream was seen in verified text, by target token and draft tokens,
-/// over arms and seeds.
+/// Counts of every n-gram of one stream in verified text, by target token and draft tokens, over
+/// arms and seeds.
 type Sightings<'a> = BTreeMap<(&'a str, &'a [String]), u64>;
 
 /// The n-grams of a stage's cells by stream: target and task.
