@@ -201,20 +201,19 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
             continue;
         }
         let name: Vec<&str> = group.values().map(String::as_str).collect();
-        let way: Vec<Compared> = steps
-            .windows(2)
-            .map(|step| Compared {
-                above: side(&group, &step[1]),
-                below: side(&group, &step[0]),
-            })
-            .collect();
+        let way = steps.iter().zip(steps.iter().skip(1));
+        let way = way.map(|(before, after)| Compared {
+            above: side(&group, after),
+            below: side(&group, before),
+        });
+        let way: Vec<Compared> = way.collect();
         match ratio(source, metric, &above, &below) {
             Some(ratio) => {
                 let drawn = source.drawn(&above);
                 let mut row = judged(Some(name.join(", ")), &ratio, &above, drawn);
                 if way
                     .iter()
-                    .any(|step| falls(source, metric, &[step.clone()]))
+                    .any(|step| falls(source, metric, std::slice::from_ref(step)))
                 {
                     row.verdict = Verdict::DoesNotHold;
                 }
