@@ -266,26 +266,3 @@ fn every_target_has_a_head_of_its_own() {
     assert_eq!(first, back);
     assert_eq!(later, first);
 }
-
-/// Drafts for another vocabulary cannot be read again, so one head for all targets learns from those
-/// for the present one.
-#[test]
-fn one_head_for_all_targets_forgets_drafts_for_other_vocabularies() {
-    let examples = |before: &str| -> Vec<u32> {
-        let lab = Lab::new();
-        let text = format!(
-            "name = \"heads\"\n{}[[segment]]\ntarget = \"L\"\ntask = \"{before}\"\n\
-             [[segment]]\ntarget = \"Q\"\ntask = \"mini-math\"\n\
-             [stage.stream]\nprompts = {{ train = 2 }}\n[decode]\nmax_new_tokens = 24\n\
-             [head]\nper = \"run\"\n[[arm]]\npreset = \"SpD_DM\"\n\
-             set = {{ \"head.training\" = \"interleaved\" }}\n",
-            models_table(&[("L", "L-small"), ("Q", "Q")]),
-        );
-        let heads = lab.run("out", &text).cell("stream").heads().unwrap();
-        let own = heads.iter().filter(|row| row.segment == 1);
-        own.map(|row| row.examples).collect()
-    };
-    let learnt = examples("mini-code");
-    assert_eq!(learnt.len(), 2);
-    assert_eq!(learnt, examples("mini-news"));
-}
