@@ -17,7 +17,7 @@ accepted; llama.cpp has to say what this program says.
 
 Python 3.11 with pyarrow; `round-trip` needs transformers (--python) and llama-cpp-python (--llama-python), as
 scripts/peers/setup.sh installs them. Each step is kept in --out when it is done: an interrupted run is started once
-more and goes on there.
+more and goes on there, with the same options and the same omnidraft.
 """
 
 import argparse
@@ -37,6 +37,9 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "peers"))
+
+from methods_peer import stops
 from serve_bench import counts, text_of
 from serve_process import Server
 
@@ -46,6 +49,8 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".ca
 RESAMPLES = 2000
 # Requests at a time where order does not matter: weights are read once for all.
 TOGETHER = 8
+# Seconds that a server may take for an update of its drafter, after which it is taken to hang.
+UPDATE_SECONDS = 600
 # Shapes of a log, and how the page calls them.
 LOGS = {"openai": "OpenAI-shaped", "vllm": "vLLM-shaped", "text": "text alone"}
 BEFORE = "as it is"
@@ -58,9 +63,16 @@ def say(text):
 class Bench:
     """The program, the arguments, and the folder in which steps are kept."""
 
-    def __init__(self, args):
+    def __init__(self, args, options):
         self.args, self.out = args, args.out / args.name
-        (self.out / "steps").mkdir(parents=True, exist_ok=True)
+        steps, file = self.out / "steps", self.out / "made-with.json"
+        steps.mkdir(parents=True, exist_ok=True)
+        made = {"options": options, "omnidraft_sha256": hashlib.sha256(args.omnidraft.read_bytes()).hexdigest()}
+        # Rows of steps that were made in two ways would stand below one command.
+        if (json.loads(file.read_text()) != made) if file.exists() else any(steps.iterdir()):
+            sys.exit(f"{self.out}: its steps were made with other options or another omnidraft, or do not say with which\n"
+                     "hint: choose another --out, or remove that folder")
+        write(file, json.dumps(made, indent=1) + "\n")
 
     def step(self, name, make):
         """The result of a step; it is made if it is not there yet."""
@@ -259,7 +271,10 @@ def live(bench, asked, state):
             answer = server.ask(record["prompt"], temperature=args.temperature, seed=seed, max_tokens=args.max_tokens)
             found.append({"prompt": record["id"], **counts(answer)})
             # An update that comes too late would be one that is left out.
+            until = time.monotonic() + UPDATE_SECONDS
             while total("updates_total") < (seed + 1) // 2:
+                if time.monotonic() > until:
+                    sys.exit(f"{record['id']}: no update of the drafter in {UPDATE_SECONDS} seconds after this answer")
                 time.sleep(0.2)
         return {"answers": found, "updates": total("updates_total"), "command": server.command, "built": server.built}
 
@@ -348,16 +363,6 @@ def spoken(bench, folder, asked):
         answer = json.loads(said.stdout)[0]
         found.append({"prompt": record["id"], "prompt_ids": answer["prompt_ids"], "ids": answer["target_ids"], "text": answer["text"]})
     return found
-
-
-def stops(folder):
-    """Tokens that end an answer."""
-    found = set()
-    for name in ("config.json", "generation_config.json"):
-        file = folder / name
-        of_file = json.loads(file.read_text()).get("eos_token_id") if file.exists() else None
-        found |= set(of_file if isinstance(of_file, list) else [of_file]) - {None}
-    return sorted(found)
 
 
 def compared(engine, model, ours, theirs):
@@ -452,11 +457,12 @@ def assisted(job):
 
     torch.set_num_threads(job["threads"])
     (target, text), (drafter, own) = load(job["target"]), load(job["drafter"])
-    fresh = GenerationConfig.from_dict(drafter.generation_config.to_dict())
+    # How the owner would draw is not what is counted: none of its settings but the ends.
+    target.generation_config = GenerationConfig(eos_token_id=stops(pathlib.Path(job["target"])) or None, pad_token_id=0)
+    fresh = GenerationConfig()
     fresh.num_assistant_tokens, fresh.num_assistant_tokens_schedule = job["k"], "constant"
     fresh.assistant_confidence_threshold = 0.0
     drafter.generation_config = fresh
-    stop = target.generation_config.eos_token_id or target.config.eos_token_id
     rounds, kind = [], candidate_generator.AssistedCandidateGeneratorDifferentTokenizers
     told = kind.update_candidate_strategy
 
@@ -472,7 +478,7 @@ def assisted(job):
         rounds.clear()
         with torch.inference_mode():
             out = target.generate(row, attention_mask=torch.ones_like(row), max_new_tokens=job["max_tokens"], do_sample=False,
-                                  pad_token_id=0, eos_token_id=stop, assistant_model=drafter, tokenizer=text, assistant_tokenizer=own)
+                                  assistant_model=drafter, tokenizer=text, assistant_tokenizer=own)
         ids = out[0, row.shape[1]:].tolist()
         found.append({"prompt": record["id"], "tokens": len(ids), "rounds": len(rounds),
                       "drafted": sum(drafted for drafted, _ in rounds), "accepted": sum(accepted for _, accepted in rounds)})
@@ -518,7 +524,6 @@ def llama(job):
     import llama_cpp
     import numpy
 
-    sys.path.insert(0, str(HERE / "peers"))
     from peer import LlamaCpp
 
     file = pathlib.Path(job["file"])
@@ -722,8 +727,11 @@ def inside(value):
 
 def measured(args, measure, needed):
     """Runs a measurement; its rows take the place of earlier ones of its name."""
-    bench = Bench(args)
-    options = {key: inside(value) for key, value in vars(args).items() if key in needed and value is not None}
+    given = {key: value for key, value in vars(args).items() if key in needed and value is not None}
+    # In full, since folders of one name may hold different models; pages say less.
+    exact = {key: str(value.resolve()) if isinstance(value, pathlib.Path) else value for key, value in given.items()}
+    bench = Bench(args, exact)
+    options = {key: inside(value) for key, value in given.items()}
     rows, built = measure(bench)
     option = lambda key: f"-{key}" if len(key) == 1 else f"--{key.replace('_', '-')}"
     command = " ".join([f"python3 scripts/learn_bench.py {args.name}", *(f"{option(key)} {value}" for key, value in options.items())])

@@ -75,7 +75,10 @@ def write(name, rows, args, server):
         "load": round(os.getloadavg()[0], 1),
         "rows": rows,
     }
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    # Other measurements are in the same file: it is there as a whole or as it was.
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(known, indent=1) + "\n")
+    part.replace(path)
     page(args)
 
 
@@ -290,12 +293,15 @@ def beside(args):
                     began = time.time()
                     asked = [pool.submit(ask_far, i) for i in range(others)]
                     found, latencies = [], []
-                    for prompt in every:
-                        at = time.time()
-                        found.append(counts(server.ask(prompt, model="here", max_tokens=args.max_tokens)))
-                        latencies.append(time.time() - at)
-                    seconds = time.time() - began
-                    stop.set()
+                    try:
+                        for prompt in every:
+                            at = time.time()
+                            found.append(counts(server.ask(prompt, model="here", max_tokens=args.max_tokens)))
+                            latencies.append(time.time() - at)
+                        seconds = time.time() - began
+                    finally:
+                        # The pool waits for its clients, after an error as well.
+                        stop.set()
                     elsewhere = sum(future.result() for future in asked) / (time.time() - began)
                 sums = summed(found)
                 rows.append({"delay_ms": args.delay, "others": others, "prompts": len(every), **sums,
@@ -335,7 +341,7 @@ def memory(args):
                                  "memory": sum(seen) / len(seen), "memory_most": max(seen)})
                 for future in clients:
                     future.result()
-    write("memory", rows, args, server)
+            write("memory", rows, args, server)
 
 
 def load(args):
@@ -389,7 +395,7 @@ def load(args):
                 "memory_end": memory[-1][1],
                 "load": round(os.getloadavg()[0], 1),
             })
-    write(args.rows, rows, args, server)
+            write(args.rows, rows, args, server)
 
 
 class Delay(threading.Thread):
@@ -438,10 +444,10 @@ class Delay(threading.Thread):
             pass
 
 
-def stream_seconds(port, prompt, tokens):
+def stream_seconds(port, prompt, tokens, temperature):
     """Seconds of an answer without drafts that the target's own server streams, and its tokens."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    body = {"messages": [{"role": "user", "content": prompt}], "temperature": 0, "max_tokens": tokens,
+    body = {"messages": [{"role": "user", "content": prompt}], "temperature": temperature, "max_tokens": tokens,
             "stream": True, "stream_options": {"include_usage": True}, "drafter": False}
     began = time.time()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
@@ -474,7 +480,7 @@ def remote(args):
                     tokens = rounds = equal = 0
                     for prompt in every:
                         if way == "streamed plainly":
-                            took, count = stream_seconds(proxy.port, prompt, args.max_tokens)
+                            took, count = stream_seconds(proxy.port, prompt, args.max_tokens, args.temperature)
                             seconds, tokens = seconds + took, tokens + count
                             continue
                         # The plain answers that texts are compared with are not part of the time.
@@ -496,7 +502,7 @@ def remote(args):
                         row["sent_per_round"] = moved("omnidraft_remote_sent_bytes_total") / calls
                         row["received_per_round"] = moved("omnidraft_remote_received_bytes_total") / calls
                     rows.append(row)
-    write(args.rows, rows, args, there)
+                    write(args.rows, rows, args, there)
 
 
 def table(head, rows):
@@ -512,12 +518,14 @@ def page(_):
              "measured, and how a server is used: [docs/serve.md](../../docs/serve.md). The models are this project's small ones\n"
              "where no other is named; `runs/llama-68m` is a random one, written by `omnidraft bench checkpoint --shape llama-68m`,\n"
              "with the tokenizer files of `models/L` beside it. `load` is the machine's load when a measurement ended: where it is above the number of\n"
-             "cores, seconds are those of a shared machine.\n"]
+             "cores, seconds are those of a shared machine. A server without `--threads` had one thread where its date is before\n"
+             "2026-11-30, and has one a core since.\n"]
 
     def part(name, title, text):
         if name in known:
             it = known[name]
-            parts.append(f"## {title}\n\n{text}\n")
+            # What is said of these rows alone goes with them when they are measured again.
+            parts.append(f"## {title}\n\n{text}{it.get('note', '')}\n")
             built = f"omnidraft {it['version']} of commit `{it['commit']}`; {it['machine']}" if "commit" in it \
                 else f"{it['version']}, commit and machine not recorded"
             parts.append(f"{it['date']}, load {it['load']}; {built}\n\n```sh\n{it['command']}\n# {it['server']}\n```\n")

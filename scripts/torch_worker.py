@@ -289,6 +289,9 @@ class Model:
         # cuDNN plans its attention anew for every length of the cache, which takes longer than a forward.
         if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
             torch.backends.cuda.enable_cudnn_sdp(False)
+        # Without a number PyTorch takes as many as it likes.
+        if self.options.get("threads"):
+            torch.set_num_threads(self.options["threads"])
         keys = {"dtype": self.options["dtype"], "trust_remote_code": False}
         if revision:
             keys["revision"] = revision

@@ -8,11 +8,12 @@ the run's arms.
     VENV/bin/python scripts/peers/beside_run.py runs/pair --peer llama.cpp --target runs/models/qwen --data-dir DATA
     VENV/bin/python scripts/peers/beside_run.py runs/pair --table       # the table again, from its rows
 
-Target, prompts, longest answer and temperature are those of the run; both models of transformers are on the device.
+Target, prompts, longest answer, temperature and threads are those of the run; both models of transformers are on the device.
 llama.cpp decodes the target's GGUF file, plainly: its Python package has no drafting by another model, and its prompt
 lookup takes seconds a token where the vocabulary is large. Seconds are those of a whole answer, prompt and learning
 included. Writes RUN/peers.jsonl, a line for each task, seed and method with the seconds of each prompt, RUN/peers.json,
-and RUN/peers.md. Rows of other peers, tasks and seeds stay. Intervals resample prompts.
+and RUN/peers.md. Rows of other peers, tasks and seeds stay, and those that are made again until all of their task and
+seed are there. Intervals resample prompts.
 """
 
 import argparse
@@ -31,6 +32,8 @@ import manifest
 HERE = pathlib.Path(__file__).resolve().parent
 PLAIN = "autoregressive"
 RESAMPLED = 2000
+# Settings of the run that a peer is given, once for all prompts.
+SETTINGS = ["max_new_tokens", "temperature", "threads"]
 
 
 def arguments():
@@ -51,7 +54,7 @@ def arguments():
     parser.add_argument("-k", type=int, default=4, help="draft tokens a round, where transformers is told")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, help="default: as many as the run's `decode.threads`")
     parser.add_argument("--table", action="store_true", help="rebuild peers.md from the rows, then stop")
     args = parser.parse_args()
     if not (args.table or args.target):
@@ -59,18 +62,48 @@ def arguments():
     return args
 
 
-def streamed(run):
-    """Of each task and seed: of each arm, its rows of the stream in order. Of a cell that was stopped, the prompts that
-    every arm has answered."""
-    found = collections.defaultdict(lambda: collections.defaultdict(dict))
-    for cell in sorted(run.glob("stream/*")):
-        for row in rows_of(cell):
-            if row["split"] == "train":
-                found[row["task"], row["seed"]][row["arm"]][row["prompt_index"]] = row
+def streamed(run, wanted):
+    """Of each wanted task and seed: of each arm, its rows of the stream in order, of a cell that was stopped those of the
+    prompts that every arm has answered. And the folder of the cell, with the target."""
+    found, places = collections.defaultdict(lambda: collections.defaultdict(dict)), collections.defaultdict(set)
+    for folder in sorted(run.glob("stream/*")):
+        for row in rows_of(folder):
+            cell = row["task"], row["seed"]
+            if row["split"] == "train" and wanted(*cell):
+                found[cell][row["arm"]][row["prompt_index"]] = row
+                places[cell].add((folder, row["target"], row["segment"]))
     if not found:
-        sys.exit(f"{run}: no streamed prompt\nhint: the folder of a run has stream/CELL/prompts.parquet")
+        sys.exit(f"{run}: no streamed prompt of these tasks and seeds\nhint: the folder of a run has stream/CELL/prompts.parquet")
+    for (task, seed), of_cell in places.items():
+        # Their prompts have the same numbers, so that one's rows would stand for the other's.
+        if len(of_cell) > 1:
+            sys.exit(f"{run}: {task}, seed {seed}, is streamed more than once: in several segments, by several targets, or in several cells")
     answered = {cell: sorted(set.intersection(*map(set, arms.values()))) for cell, arms in found.items()}
-    return {cell: {arm: [rows[i] for i in answered[cell]] for arm, rows in arms.items()} for cell, arms in found.items()}
+    rows = {cell: {arm: [rows[i] for i in answered[cell]] for arm, rows in arms.items()} for cell, arms in found.items()}
+    return rows, {cell: (folder, target) for cell, ((folder, target, _),) in places.items()}
+
+
+def whole(first, value):
+    """An arm of a published manifest with what it has in common with the first one."""
+    if not (isinstance(value, dict) and list(value) == ["same but"] and isinstance(first, dict)):
+        return value
+    return first | {key: whole(first.get(key), other) for key, other in value["same but"].items()}
+
+
+def settings(run, places):
+    """How these cells decoded plainly, which has to be the same in all of them."""
+    found = []
+    for folder, target in places.values():
+        arms = json.loads((folder / "manifest.json").read_text())["config"]["arms"]
+        plain = next((arm for arm in (whole(arms[0], arm) for arm in arms) if arm["name"] == PLAIN), None)
+        if plain is None:
+            sys.exit(f"{folder}: no arm {PLAIN}")
+        found.append({"target": target} | {key: plain["decode"][key] for key in SETTINGS})
+    for key in found[0]:
+        values = sorted({one[key] for one in found})
+        if len(values) > 1:
+            sys.exit(f"{run}: cells differ in {key}: {', '.join(map(str, values))}\nhint: name one with --task and --seed")
+    return found[0]
 
 
 def rows_of(cell):
@@ -134,8 +167,17 @@ def read(file):
     return [json.loads(line) for line in file.open()] if file.exists() else []
 
 
+def write(file, text):
+    """Writes a file as a whole."""
+    part = file.with_name(file.name + ".part")
+    part.write_text(text)
+    part.replace(file)
+
+
 def table(args):
-    rows, cells = read(args.run / "peers.jsonl"), streamed(args.run)
+    rows = read(args.run / "peers.jsonl")
+    made = {(row["task"], row["seed"]) for row in rows}
+    cells, _ = streamed(args.run, lambda *cell: cell in made)
     calls = json.loads((args.run / "peers.json").read_text())
     lines = ["# Streamed prompts in omnidraft and in its peers", ""]
     for call in calls:
@@ -205,8 +247,11 @@ def main():
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
 
-    manifests = [json.loads(file.read_text()) for file in sorted(args.run.glob("stream/*/manifest.json"))]
-    decode = manifests[0]["config"]["arms"][0]["decode"]
+    cells, places = streamed(
+        args.run, lambda task, seed: (not args.task or task in args.task) and (not args.seed or seed in args.seed)
+    )
+    decode = settings(args.run, places)
+    args.threads = args.threads or decode["threads"]
     options = [args.run.name, "--peer", args.peer, "--target", manifest.inside(args.target)]
     for name, folder in args.drafter:
         options += ["--drafter", f"{name}={manifest.inside(folder)}"]
@@ -219,28 +264,40 @@ def main():
     call |= {"machine": manifest.machine(), "gpu": gpu(), "device": args.device, "dtype": args.dtype}
     call |= {"versions": manifest.packages(sys.executable)}
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.target)
-    cells = {
-        cell: arms
-        for cell, arms in streamed(args.run).items()
-        if (not args.task or cell[0] in args.task) and (not args.seed or cell[1] in args.seed)
-    }
+    # All of them before anything is written: a prompt that the tokenizer takes apart in another way ends this.
+    first = {cell: arms[PLAIN][: args.prompts] for cell, arms in cells.items()}
+    prompts = {(task, seed): asked(tokenizer, args.data_dir, task, rows) for (task, seed), rows in first.items()}
     stated, file = args.run / "peers.json", args.run / "peers.jsonl"
-    kept = [row for row in read(file) if row["engine"] != args.peer or (row["task"], row["seed"]) not in cells]
-    calls = json.loads(stated.read_text()) if stated.exists() else []
-    still = {row["engine"] for row in kept}
-    stated.write_text(json.dumps([old for old in calls if old["peer"] in still] + [call], indent=2) + "\n")
-    with file.open("w") as out:
-        out.writelines(json.dumps(row) + "\n" for row in kept)
-        for (task, seed), arms in cells.items():
-            first = arms[PLAIN][: args.prompts]
-            plain = [[int(i) for i in row["answer"].split()] for row in first]
-            for row in answered(args, decode, asked(tokenizer, args.data_dir, task, first)):
-                answers = row.pop("answers")
-                row |= {"tokens_each": list(map(len, answers)), "equal": sum(a == b for a, b in zip(answers, plain))}
-                out.write(json.dumps({"task": task, "seed": seed, "engine": args.peer} | row) + "\n")
-                out.flush()
-                rate = row["tokens"] / row["seconds"]
-                print(f"{task}, seed {seed}, {row['method']}: {rate:.1f} tokens/s", file=sys.stderr, flush=True)
+    calls, before = json.loads(stated.read_text()) if stated.exists() else [], read(file)
+    state = lambda found: write(stated, json.dumps(found, indent=2) + "\n")
+    made, done = [], set()
+
+    def keep(rows):
+        """Writes rows of this call beside those that were there, but those of cells that are done. Whenever it is
+        interrupted, no row is without its call."""
+        old = [row for row in before if row["engine"] != args.peer or (row["task"], row["seed"]) not in done]
+        # Rows of before they said so may be of any call of their engine.
+        still = {row.get("call", row["engine"]) for row in old}
+        state(calls + [call])
+        write(file, "".join(json.dumps(row) + "\n" for row in old + rows))
+        state([one for one in calls if {one["started"], one["peer"]} & still] + [call])
+
+    for (task, seed), ids in prompts.items():
+        own = []
+        had = any((row["engine"], row["task"], row["seed"]) == (args.peer, task, seed) for row in before)
+        plain = [[int(i) for i in row["answer"].split()] for row in first[task, seed]]
+        for row in answered(args, decode, ids):
+            answers = row.pop("answers")
+            row |= {"tokens_each": list(map(len, answers)), "equal": sum(a == b for a, b in zip(answers, plain))}
+            own.append({"task": task, "seed": seed, "engine": args.peer, "call": now} | row)
+            rate = row["tokens"] / row["seconds"]
+            print(f"{task}, seed {seed}, {row['method']}: {rate:.1f} tokens/s", file=sys.stderr, flush=True)
+            # A part is better than nothing, and worse than all methods of an earlier call.
+            if not had:
+                keep(made + own)
+        made += own
+        done.add((task, seed))
+        keep(made)
     table(args)
 
 

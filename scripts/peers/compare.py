@@ -17,6 +17,7 @@ import pathlib
 import random
 import signal
 import sys
+import tempfile
 import time
 
 import agreement
@@ -54,7 +55,7 @@ def arguments():
     parser.add_argument("--seconds", type=float, help="of each measurement of a process (default: 4)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--context", type=int, default=128, help="tokens before a call, and of a prompt")
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "peers")
+    parser.add_argument("--out", type=pathlib.Path, help="default: results/peers; with --quick a folder that is removed")
     parser.add_argument("--quick", action="store_true", help="small shapes, little time: does it work?")
     parser.add_argument("--no-check", action="store_true", help="do not compare logits first")
     parser.add_argument("--prepare", action="store_true", help="write checkpoints and GGUF files, then stop")
@@ -67,6 +68,8 @@ def arguments():
     for name, value in (QUICK if args.quick else FULL).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
+    if args.table or not args.quick:
+        args.out = args.out or ROOT / "results" / "peers"
     if args.repetitions < 1 or args.threads < 1 or args.context < 1 or args.seconds < 0:
         parser.error("--repetitions, --threads and --context must be at least 1, --seconds at least 0")
     return args
@@ -167,6 +170,26 @@ def write_table(args, rows):
         print(line)
 
 
+def measure(bench, args, folders):
+    """The whole comparison, into --out."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        journal = Journal(args.out / "rows.jsonl")
+    except FileExistsError:
+        sys.exit(f"{args.out} has rows of an earlier run\nhint: remove it, or name another --out")
+    stated = manifest.collect(args, bench)
+    (args.out / "manifest.json").write_text(json.dumps(stated, indent=2) + "\n")
+    try:
+        if not args.no_check and not check(bench, args, folders, journal):
+            sys.exit("the engines do not compute the same function: timings would not compare the same work")
+        rounds(bench, args, folders, journal)
+    except Failed as failure:
+        sys.exit(str(failure))
+    except KeyboardInterrupt:
+        say("interrupted: the table has the rounds so far")
+    write_table(args, journal.rows)
+
+
 def main():
     args = arguments()
     if args.table:
@@ -184,22 +207,9 @@ def main():
     # Also when started in the background, where interrupts are ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    args.out.mkdir(parents=True, exist_ok=True)
-    try:
-        journal = Journal(args.out / "rows.jsonl")
-    except FileExistsError:
-        sys.exit(f"{args.out} has rows of an earlier run\nhint: remove it, or name another --out")
-    stated = manifest.collect(args, bench)
-    (args.out / "manifest.json").write_text(json.dumps(stated, indent=2) + "\n")
-    try:
-        if not args.no_check and not check(bench, args, folders, journal):
-            sys.exit("the engines do not compute the same function: timings would not compare the same work")
-        rounds(bench, args, folders, journal)
-    except Failed as failure:
-        sys.exit(str(failure))
-    except KeyboardInterrupt:
-        say("interrupted: the table has the rounds so far")
-    write_table(args, journal.rows)
+    with tempfile.TemporaryDirectory() as folder:
+        args.out = args.out or pathlib.Path(folder)
+        measure(bench, args, folders)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ import tempfile
 
 import manifest
 from engines import Bench, Failed
+from report import read_rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -184,6 +185,14 @@ def run(bench, args, experiment, more, place):
     bench.run(command + (["--data-dir", args.data_dir] if args.data_dir else []))
 
 
+def learnt_by(bench, args):
+    """A digest of what decides what is learnt, beside both models: the experiment, its prompts and the program."""
+    prompts = (args.data_dir or ROOT / "datasets") / args.task / "train.jsonl"
+    experiment = (HEAD + LEARN).format(**vars(args) | {"drafter": "", "target": ""})
+    parts = [experiment.encode(), prompts.read_bytes(), bench.binary.read_bytes()]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:8]
+
+
 def learnt(bench, args, name, folder, out):
     """The drafter behind a stream of training prompts, as a folder of Hugging Face's layout."""
     if not (out / "model.safetensors").exists():
@@ -281,21 +290,26 @@ def peer(bench, args, engine, target, drafters, prompts, place):
     return [json.loads(line) for line in bench.run(command).splitlines()]
 
 
-def measure(bench, args, journal):
+def taking_part(args, real):
+    """The engines that can read the target."""
+    llama = json.loads((args.target / "config.json").read_text())["model_type"] == "llama"
+    if real or llama or "llama.cpp" not in args.engines:
+        return args.engines
+    say("llama.cpp is left out: a target that is no Llama is not written as GGUF")
+    return [engine for engine in args.engines if engine != "llama.cpp"]
+
+
+def measure(bench, args, engines, real, journal):
     models = bench.peers / "padded"
-    real = (args.target / GGUF).is_file()
     target = args.target.resolve() if real else padded(args.target, args.target_columns, models)
     named = list(args.drafter)
     if args.learn:
         name, folder = named[0]
-        out = models / f"{name}-{args.target.name}-{args.task}-{args.learn}-{digest(folder)}{digest(args.target)}"
+        what = f"{name}-{args.target.name}-{args.task}-{args.learn}"
+        out = models / f"{what}-{digest(folder)}{digest(args.target)}{learnt_by(bench, args)}"
         named.append((f"{name}, learnt", learnt(bench, args, name, folder, out)))
     drafters = [(name, folder.resolve() if real else padded(folder, args.drafter_columns, models)) for name, folder in named]
-    engines = list(args.engines)
-    llama = json.loads((target / "config.json").read_text())["model_type"] == "llama"
-    if not (real or llama) and "llama.cpp" in engines:
-        say("llama.cpp is left out: a target that is no Llama is not written as GGUF")
-        engines.remove("llama.cpp")
+    engines = list(engines)
     if "llama.cpp" in engines and not real:
         bench.run([bench.python, HERE / "gguf_files.py", target, "F32"])
     with tempfile.TemporaryDirectory() as folder:
@@ -336,9 +350,12 @@ def table(rows, stated):
     by = collections.defaultdict(dict)
     for row in rows:
         by[row["engine"], row["method"], row["drafter"]][row["round"]] = row
-    plain = {engine: by.get((engine, PLAIN, None), {}) for engine in ENGINES}
     # Fewer than asked for where a run was interrupted; a round counts where all engines had their turn.
-    rounds = len(set.intersection(*(set(own) for own in by.values()))) if by else 0
+    complete = set.intersection(*map(set, by.values())) if by else set()
+    if not {row["engine"] for row in rows} >= set(stated.get("engines", [])):
+        complete = set()
+    by = {key: {number: own[number] for number in sorted(complete)} for key, own in by.items() if complete}
+    plain = {engine: by.get((engine, PLAIN, None), {}) for engine in ENGINES}
 
     def over(own, base):
         found = [own[r]["tokens_per_s"] / base[r]["tokens_per_s"] for r in own if r in base]
@@ -351,7 +368,7 @@ def table(rows, stated):
         f" {stated['task']}, answers of at most {stated['max_tokens']} tokens at temperature {stated['temperature']:g},"
         f" {stated['threads']} threads, {stated['machine'].get('Model name', 'unknown processor')}. {stated['stored']}"
         " Seconds are those of prompt, answer and learning. Medians of"
-        f" {rounds} interleaved rounds, least to most; quotients are taken within a round.",
+        f" {len(complete)} interleaved rounds, least to most; quotients are taken within a round.",
         "",
         "| engine | method | drafter | tokens/s | over its own plain | over plain transformers | over plain llama.cpp | answers as plain |",
         "|:--|:--|:--|--:|--:|--:|--:|--:|",
@@ -368,8 +385,7 @@ def table(rows, stated):
 
 
 def write_table(out):
-    rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    text = table(rows, json.loads((out / "manifest.json").read_text()))
+    text = table(read_rows(out / "rows.jsonl"), json.loads((out / "manifest.json").read_text()))
     (out / "table.md").write_text(text)
     print(text)
 
@@ -403,11 +419,16 @@ def main():
     options += ["--weights", args.weights] if args.weights != "f32" else []
     options += ["--dtype", args.dtype] if args.dtype != "float32" else []
     options += ["--no-llama-lookup"] if args.no_llama_lookup else []
+    options += ["--engines", *args.engines] if args.engines != ENGINES else []
+    real = (args.target / GGUF).is_file()
+    # A GGUF file stays as it is, and so does its drafter.
+    options += [] if real else ["--target-columns", args.target_columns, "--drafter-columns", args.drafter_columns]
     stated = {"started": now, "command": " ".join(map(str, ["scripts/peers/methods.py", *options]))}
     stated |= manifest.program(bench) | {"machine": manifest.machine(), "versions": manifest.versions(bench)}
     keys = ["task", "prompts", "max_tokens", "k", "temperature", "rounds", "threads"]
     stated |= {key: vars(args)[key] for key in keys}
-    blocks = "blocks of the file" if (args.target / GGUF).is_file() else "f32"
+    stated["engines"] = taking_part(args, real)
+    blocks = "blocks of the file" if real else "f32"
     stated["stored"] = f"Weights: {args.weights} in omnidraft, {args.dtype} in transformers, {blocks} in llama.cpp."
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) if args.quick else args.out
@@ -418,7 +439,7 @@ def main():
             sys.exit(f"{out}: holds rows\nhint: choose another --out, or --table")
         (out / "manifest.json").write_text(json.dumps(stated, indent=2) + "\n")
         try:
-            measure(bench, args, journal)
+            measure(bench, args, stated["engines"], real, journal)
         except Failed as failure:
             sys.exit(str(failure))
         write_table(out)

@@ -26,6 +26,16 @@ def timed(prompts, answer):
     return {"tokens": sum(map(len, answers)), "seconds": sum(each), "each": each, "answers": answers}
 
 
+def stops(folder):
+    """Tokens that end an answer: those of the model's configuration and those that its owner adds."""
+    found = set()
+    for name in ("config.json", "generation_config.json"):
+        file = folder / name
+        of_file = json.loads(file.read_text()).get("eos_token_id") if file.exists() else None
+        found |= set(of_file if isinstance(of_file, list) else [of_file]) - {None}
+    return sorted(found)
+
+
 def transformers_methods(args, prompts):
     import torch
     import transformers
@@ -33,6 +43,9 @@ def transformers_methods(args, prompts):
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
+    # As in our worker: cuDNN plans its attention anew for every length of the cache, which takes longer than a forward.
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     def load(folder):
         file = {"gguf_file": GGUF} if (folder / GGUF).is_file() else {}
@@ -43,7 +56,8 @@ def transformers_methods(args, prompts):
         return transformers.AutoTokenizer.from_pretrained(folder)
 
     target, text = load(args.target), tokenizer(args.target)
-    stop = target.generation_config.eos_token_id or target.config.eos_token_id
+    # How the owner would draw, penalties and all, is not what is compared. Every method here starts from no settings.
+    target.generation_config = transformers.GenerationConfig(eos_token_id=stops(args.target) or None, pad_token_id=0)
     rule = {"do_sample": False} if args.temperature == 0 else {"do_sample": True, "temperature": args.temperature, "top_k": 0}
 
     def answer(**more):
@@ -51,9 +65,7 @@ def transformers_methods(args, prompts):
             row = torch.tensor([ids], device=args.device)
             mask = torch.ones_like(row)
             with torch.inference_mode():
-                out = target.generate(
-                    row, attention_mask=mask, max_new_tokens=args.max_tokens, pad_token_id=0, eos_token_id=stop, **rule, **more
-                )
+                out = target.generate(row, attention_mask=mask, max_new_tokens=args.max_tokens, **rule, **more)
             return out[0, len(ids) :].tolist()
 
         return one
@@ -64,7 +76,7 @@ def transformers_methods(args, prompts):
         drafter, own = load(folder), tokenizer(folder)
         # As it decides by default. And as we draft: so many tokens a round.
         for method, schedule in [("assisted generation, its own lengths", None), ("assisted generation", "constant")]:
-            fresh = transformers.GenerationConfig.from_dict(drafter.generation_config.to_dict())
+            fresh = transformers.GenerationConfig()
             if schedule:
                 fresh.num_assistant_tokens, fresh.num_assistant_tokens_schedule = args.k, schedule
                 fresh.assistant_confidence_threshold = 0.0
@@ -81,8 +93,7 @@ def llama_methods(args, prompts):
     # Kept: the library calls it until the end.
     silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
     llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
-    stop = json.loads((args.target / "config.json").read_text())["eos_token_id"]
-    stop = set(stop if isinstance(stop, list) else [stop])
+    stop = set(stops(args.target))
     room = max(map(len, prompts)) + args.max_tokens + args.k + 1
 
     def load(**more):

@@ -14,7 +14,6 @@ pub struct LabelRecorder<'a, P> {
     head: Option<&'a Head>,
     chains: &'a mut [Chain],
     examples: Option<&'a mut Vec<Example>>,
-    unjudged: bool,
     round: Vec<Token>,
     scorer: Scorer,
 }
@@ -29,20 +28,18 @@ struct Token {
 
 impl<'a, P> LabelRecorder<'a, P> {
     /// Records into `examples`, and into `chains`; `head` computes the scores of chains that need
-    /// one. `unjudged` is as for [`labels`]; chains always learn from verified tokens alone.
+    /// one.
     pub fn new(
         inner: P,
         head: Option<&'a Head>,
         chains: &'a mut [Chain],
         examples: Option<&'a mut Vec<Example>>,
-        unjudged: bool,
     ) -> Self {
         Self {
             inner,
             head,
             chains,
             examples,
-            unjudged,
             round: Vec::new(),
             scorer: Scorer::default(),
         }
@@ -90,7 +87,7 @@ impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
 
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner.observe(outcome);
-        let judged: Vec<Option<Label>> = labels(outcome, false);
+        let judged: Vec<Option<Label>> = labels(outcome);
         for (index, chain) in self.chains.iter_mut().enumerate() {
             let tokens = self.round.iter().enumerate();
             let label = |i: usize| judged.get(i).copied().flatten();
@@ -100,12 +97,7 @@ impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
         let Some(examples) = &mut self.examples else {
             return;
         };
-        let labelled = if self.unjudged {
-            labels(outcome, true)
-        } else {
-            judged
-        };
-        for (token, label) in self.round.drain(..).zip(labelled) {
+        for (token, label) in self.round.drain(..).zip(judged) {
             if let Some(label) = label {
                 examples.push(Example {
                     features: token.features,

@@ -25,16 +25,11 @@ pub struct Label {
 /// be predicted 1/2, and their product would be 1/4.
 ///
 /// Labels exist for the accepted proposals and the first rejected one. These are the factors of Eq.
-/// 6: acceptance given that all before was accepted. With `unjudged` they exist for all proposals
-/// that the session has scored ([`score_unjudged`](spec_decode::SessionConfig::score_unjudged)),
-/// each given the proposals before it, accepted or not.
-pub fn labels(outcome: &RoundOutcome, unjudged: bool) -> Vec<Option<Label>> {
+/// 6: acceptance given that all before was accepted.
+pub fn labels(outcome: &RoundOutcome) -> Vec<Option<Label>> {
     let mut labels = vec![None; outcome.draft.len()];
-    let judged = if unjudged {
-        outcome.scores.len()
-    } else {
-        outcome.scores.len().min(outcome.accepted + 1)
-    };
+    // Judged as a block, later proposals may have scores as well.
+    let judged = outcome.scores.len().min(outcome.accepted + 1);
     for (proposal, score) in outcome.proposals.iter().zip(&outcome.scores[..judged]) {
         let Some(last) = proposal.span.end.checked_sub(1) else {
             continue;
@@ -97,7 +92,7 @@ mod tests {
     fn pieces_multiply_to_the_acceptance_of_what_they_merge_to() {
         let spans = [0..1, 1..4, 4..6, 6..7];
         let ratios = [0.9, 0.6, 0.25, 0.5];
-        let seen = labels(&outcome(&spans, &ratios, 2), false);
+        let seen = labels(&outcome(&spans, &ratios, 2));
         // The first rejected proposal is verified; the one after it and the incomplete end are not.
         assert!(seen[6].is_none() && seen[7].is_none());
         for (span, ratio) in spans.iter().zip(ratios).take(3) {
@@ -105,15 +100,12 @@ mod tests {
             let product: f64 = pieces().map(|label| label.accepted).product();
             assert_eq!((product, pieces().map(|l| l.ends).sum()), (ratio, 1u32));
         }
-        let all = labels(&outcome(&spans, &ratios, 2), true);
-        assert_eq!(all[6].map(|l| l.accepted), Some(0.5));
-        assert!(all[7].is_none());
     }
 
     #[test]
     fn retokenised_drafts_share_pieces() {
         // Two target tokens end inside the second draft token.
-        let seen = labels(&outcome(&[0..2, 1..2], &[0.5, 0.4], 2), false);
+        let seen = labels(&outcome(&[0..2, 1..2], &[0.5, 0.4], 2));
         assert_eq!(
             seen[1],
             Some(Label {

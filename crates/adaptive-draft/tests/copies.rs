@@ -1,8 +1,8 @@
 //! Copies among the ways of a controller.
 
 use adaptive_draft::{
-    Controlled, Controller, ControllerConfig, CopyOrDraft, CopyRecord, Costs, Replay, RoundCost,
-    Way,
+    Agreed, Controlled, Controller, ControllerConfig, CopyOrDraft, CopyRecord, Costs, Replay,
+    RoundCost, Way,
 };
 use spec_decode::testkit::{FakeModel, ToyVocab, text_rows};
 use spec_decode::{
@@ -149,6 +149,73 @@ fn controller(learns: bool) -> Controller {
     });
     controller.turn_to("target", "task");
     controller
+}
+
+/// Copies that cannot be made any more are no measure for the drafter.
+#[test]
+fn copies_that_are_switched_off_do_not_stop_learning() {
+    let recorded = |copies: bool| {
+        let mut controller = controller(true);
+        for _ in 0..3 {
+            let mut answer = controller.open();
+            (0..20).for_each(|_| answer.observe(&drafted(0)));
+            answer.would_copy(repeated_text);
+            controller.close(answer, 1);
+        }
+        controller.reconfigure(ControllerConfig {
+            copies,
+            ..controller.config()
+        });
+        let (mut first, mut recorded) = (None, 0);
+        for _ in 0..5 {
+            let mut answer = controller.open();
+            for _ in 0..40 {
+                let k = if answer.speculates() { 4 } else { 0 };
+                answer.observe(&drafted(k));
+            }
+            first = first.or(Some(answer.way()));
+            recorded += usize::from(answer.records());
+            controller.close(answer, 1);
+        }
+        (first, recorded > 0)
+    };
+    assert_eq!(recorded(true), (Some(Way::Copies), false));
+    assert_eq!(recorded(false), (Some(Way::Learner), true));
+}
+
+/// A learner that got worse is compared with the first weights only where these can draft.
+#[test]
+fn without_first_weights_a_worse_learner_still_drafts() {
+    let mut controller = controller(true);
+    let worse = Agreed {
+        learner: 0.4,
+        frozen: 0.6,
+    };
+    controller.learnt("target", 1.0, Some(worse));
+    assert_eq!(controller.open_held_out().way(), Way::Frozen);
+    for (learns, frozen, way) in [(true, false, Way::Learner), (false, true, Way::Frozen)] {
+        controller.reconfigure(ControllerConfig {
+            learns,
+            frozen,
+            ..controller.config()
+        });
+        assert_eq!(controller.open_held_out().way(), way, "{learns}, {frozen}");
+    }
+}
+
+/// Answers that shared their time are learnt from all the same: an update is theirs together.
+#[test]
+fn an_answer_that_is_left_but_learnt_from_is_counted() {
+    let mut controller = controller(true);
+    for _ in 0..4 {
+        let answer = controller.open();
+        assert!(answer.records());
+        controller.leave(&answer, true);
+    }
+    controller.learnt("target", 4.0, None);
+    let saved = serde_json::to_value(&controller).unwrap();
+    let costs = &saved["known"]["target"]["learning"]["costs"];
+    assert_eq!(costs, &serde_json::json!([4.0, 4.0]));
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn learnt(score: Score, easy: f64, hard: f64) -> Chain {
 fn learnt_of(score: Score, mut process: Process) -> Chain {
     let mut chains = [Chain::new(score)];
     let longest = ConstantLength(process.longest);
-    let mut watch = LabelRecorder::new(longest, None, &mut chains, None, false);
+    let mut watch = LabelRecorder::new(longest, None, &mut chains, None);
     for _ in 0..5000 {
         play(&mut watch, &process.draft());
     }
@@ -236,7 +236,7 @@ fn learning_under_the_rule_itself_is_not_biased_by_what_it_leaves_out() {
     for _ in 0..500 {
         let plan = Arc::new(Plan::new(&chains[0], costs, LONGEST));
         let policy = Throughput::new(plan, None, Some(8));
-        let mut watch = LabelRecorder::new(policy, None, &mut chains, None, false);
+        let mut watch = LabelRecorder::new(policy, None, &mut chains, None);
         for _ in 0..10 {
             play(&mut watch, &process.draft());
         }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::builder::RangedU64ValueParser;
+use cpu_engine::default_threads;
 use experiment::{Job, LoadOptions, Plan};
 use hub::{Hub, datasets::Datasets};
 use lm::Device;
@@ -16,6 +18,8 @@ use torch_engine::Dtype;
 
 /// Value of `--data-dir` that stands for the Hugging Face hub; a folder with that name is `./hub`.
 pub const DATA_HUB: &str = "hub";
+/// Largest number of threads: beyond any machine's cores, below what a system refuses.
+const MOST_THREADS: u64 = 1024;
 
 /// Source of prompts and texts.
 #[derive(Debug, Clone, clap::Args)]
@@ -55,6 +59,21 @@ impl DataArgs {
             return Ok(DataSource::from_source(Arc::new(datasets)));
         }
         Ok(DataSource::resolve(self.data_dir.clone()))
+    }
+}
+
+/// Threads of a command.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct ThreadArgs {
+    /// Threads that compute (default: one a core; cores that save energy are left out).
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_THREADS))]
+    threads: Option<usize>,
+}
+
+impl ThreadArgs {
+    /// Number of threads.
+    pub fn count(self) -> usize {
+        self.threads.unwrap_or_else(default_threads)
     }
 }
 
@@ -108,13 +127,14 @@ pub struct TorchArgs {
 }
 
 impl TorchArgs {
-    /// The settings of workers for `targets`.
+    /// The settings of workers for `targets`, with as many threads as are given.
     ///
     /// # Errors
     /// Options of a worker without a target that has one.
     pub fn settings<'a>(
         &self,
         targets: impl IntoIterator<Item = &'a Path>,
+        threads: ThreadArgs,
     ) -> Result<TorchSettings> {
         let set = [
             ("--torch-dtype", self.torch_dtype.is_some()),
@@ -135,6 +155,7 @@ impl TorchArgs {
         Ok(TorchSettings {
             dtype: self.torch_dtype.unwrap_or_default(),
             device: self.torch_device.clone().unwrap_or(usual.device),
+            threads: threads.threads,
             timeout: self
                 .torch_timeout
                 .map_or(usual.timeout, |seconds| Duration::from_secs(seconds.max(1))),
@@ -146,8 +167,11 @@ impl TorchArgs {
     ///
     /// # Errors
     /// As for [`TargetFolder::load`]; options of a worker for another target.
-    pub fn load(&self, target: &Path) -> Result<TargetFolder> {
-        Ok(TargetFolder::load(target, &self.settings([target])?)?)
+    pub fn load(&self, target: &Path, threads: ThreadArgs) -> Result<TargetFolder> {
+        Ok(TargetFolder::load(
+            target,
+            &self.settings([target], threads)?,
+        )?)
     }
 }
 
@@ -297,5 +321,28 @@ impl ExperimentArgs {
         let plan = self.filter(self.plan()?)?;
         let first = plan.jobs.into_iter().next();
         first.ok_or_else(|| anyhow!("the experiment has no jobs"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        threads: ThreadArgs,
+    }
+
+    #[test]
+    fn threads_are_as_many_as_asked_for_or_the_default() {
+        let count = |words: &[&str]| {
+            let line = std::iter::once("bench").chain(words.iter().copied());
+            Line::try_parse_from(line).map(|line| line.threads.count())
+        };
+        assert_eq!(count(&["--threads", "3"]).unwrap(), 3);
+        assert_eq!(count(&[]).unwrap(), default_threads());
+        assert!(count(&["--threads", "0"]).is_err());
     }
 }

@@ -6,11 +6,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::{Args, Subcommand, ValueEnum};
-use cpu_engine::{Compact, EngineOptions, KernelChoice, default_threads};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use cpu_engine::{Compact, EngineOptions, KernelChoice};
 use lm::{Device, LanguageModel, LmConfig, RandomWeights, StoredType, WeightType, write_model};
 use serde::Serialize;
 
+use crate::args::ThreadArgs;
 use crate::print_as;
 use models::step::median;
 
@@ -93,11 +95,10 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = WeightType::Bf16)]
     weights: WeightType,
     /// Lossless 12-bit storage of the weights of bf16 checkpoints (auto: from 24 MiB on).
-    #[arg(long, value_enum, default_value_t = CompactName::Auto)]
-    compact: CompactName,
-    /// Threads (default: one a core; cores that save energy are left out).
-    #[arg(long)]
-    threads: Option<usize>,
+    #[arg(long, default_value = "auto", value_parser = named(COMPACT))]
+    compact: Compact,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Device that computes: cpu, gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
@@ -107,9 +108,9 @@ pub struct BenchArgs {
     /// Seconds to measure, memory bandwidth included.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Instruction set.
-    #[arg(long, value_enum, default_value_t = KernelName::Auto)]
-    kernels: KernelName,
+    /// Instruction set; auto is the widest that this processor has.
+    #[arg(long, default_value = "auto", value_parser = named(kernel_names()))]
+    kernels: KernelChoice,
     /// Order in which the kernels read weights.
     #[arg(long, value_enum, default_value_t = WalkName::Kept)]
     walk: WalkName,
@@ -128,59 +129,38 @@ pub struct VerifyArgs {
     every: bool,
 }
 
-/// Instruction sets by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum KernelName {
-    /// The widest this processor has.
-    Auto,
-    /// AVX-512 with AMX tiles for bf16 and bytes.
-    Amx,
-    /// AVX-512 with VNNI and bf16.
-    Avx512,
-    /// AVX-512 with VNNI, without bf16.
-    #[value(name = "avx512vnni")]
-    Avx512Vnni,
-    /// AVX2, FMA and AVX-VNNI.
-    #[value(name = "avxvnni")]
-    AvxVnni,
-    /// AVX2 and FMA.
-    Avx2,
-    /// No explicit vector instructions.
-    Portable,
-}
-
-impl From<KernelName> for KernelChoice {
-    fn from(name: KernelName) -> Self {
-        match name {
-            KernelName::Auto => Self::Auto,
-            KernelName::Amx => Self::Amx,
-            KernelName::Avx512 => Self::Avx512,
-            KernelName::Avx512Vnni => Self::Avx512Vnni,
-            KernelName::AvxVnni => Self::AvxVnni,
-            KernelName::Avx2 => Self::Avx2,
-            KernelName::Portable => Self::Portable,
-        }
-    }
-}
-
 /// Choices of [`Compact`] by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum CompactName {
-    /// If it pays.
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
+const COMPACT: [(&str, Compact); 3] = [
+    ("auto", Compact::Auto),
+    ("on", Compact::On),
+    ("off", Compact::Off),
+];
+
+/// The instruction sets by name.
+fn kernel_names() -> [(&'static str, KernelChoice); 7] {
+    KernelChoice::ALL.map(|kernels| (kernels.name(), kernels))
 }
 
-impl From<CompactName> for Compact {
-    fn from(name: CompactName) -> Self {
-        match name {
-            CompactName::Auto => Self::Auto,
-            CompactName::On => Self::On,
-            CompactName::Off => Self::Off,
-        }
+/// A parser of the names of some values.
+fn named<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.map(|(name, _)| name)).try_map(move |given| {
+        let found = values.iter().find(|(name, _)| *name == given);
+        found.map(|(_, value)| *value).ok_or("no such name")
+    })
+}
+
+/// A parser of the names of known shapes.
+fn shape_parser() -> PossibleValuesParser {
+    PossibleValuesParser::new(lm::shape_names())
+}
+
+/// The shape of this name.
+fn shape_config(name: &str) -> Result<LmConfig> {
+    match lm::known_shape(name) {
+        Some(config) => Ok(config?),
+        None => bail!("the shape {name} is not known"),
     }
 }
 
@@ -191,16 +171,19 @@ struct What {
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Random weights in the shape of a known model.
-    #[arg(long, value_enum)]
-    shape: Option<Shape>,
+    #[arg(long, value_parser = shape_parser())]
+    shape: Option<String>,
 }
 
 impl What {
     /// Name of the model, and the source of its weights.
     fn source(&self) -> Result<(String, Source)> {
-        Ok(match (&self.model, self.shape) {
+        Ok(match (&self.model, &self.shape) {
             (Some(folder), _) => (folder.display().to_string(), Source::Model(folder.clone())),
-            (None, Some(shape)) => (shape.name(), Source::Shape(Box::new(shape.config()?))),
+            (None, Some(name)) => {
+                let config = shape_config(name)?;
+                (name.clone(), Source::Shape(Box::new(config)))
+            }
             (None, None) => bail!("give --model or --shape"),
         })
     }
@@ -209,9 +192,9 @@ impl What {
 /// Arguments of `checkpoint`.
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
-    /// Shape.
-    #[arg(long, value_enum)]
-    shape: Shape,
+    /// Shape; llama-3-8b takes 15 GiB on disk.
+    #[arg(long, value_parser = shape_parser())]
+    shape: String,
     /// Folder to write.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -221,44 +204,6 @@ pub struct CheckpointArgs {
     /// Largest file, in millions of bytes; one file without it.
     #[arg(long, value_name = "MB")]
     shard_mb: Option<NonZeroU64>,
-}
-
-/// Shapes of known models.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Shape {
-    /// JackFram/llama-68m.
-    #[value(name = "llama-68m")]
-    Llama68m,
-    /// 12 layers of 1024, ffn 2816, 16 heads on 8, vocabulary 49152.
-    #[value(name = "llama-242m")]
-    Llama242m,
-    /// Qwen2.5-1.5B, whose shape is Qwen2.5-Coder-1.5B's.
-    #[value(name = "qwen2.5-1.5b")]
-    Qwen25With15b,
-    /// TinyLlama-1.1B.
-    #[value(name = "tinyllama-1.1b")]
-    TinyLlama,
-    /// Llama-2-7B, whose shape is Vicuna-7B's.
-    #[value(name = "llama-2-7b")]
-    Llama2With7b,
-    /// Llama-3-8B: 15 GiB on disk.
-    #[value(name = "llama-3-8b")]
-    Llama3With8b,
-}
-
-impl Shape {
-    /// The name on the command line.
-    fn name(self) -> String {
-        self.to_possible_value()
-            .map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    fn config(self) -> Result<LmConfig> {
-        match lm::known_shape(&self.name()) {
-            Some(config) => Ok(config?),
-            None => bail!("the shape {} is not known", self.name()),
-        }
-    }
 }
 
 /// One measurement. Times are medians.
@@ -318,7 +263,7 @@ impl BenchCommand {
 
 impl CheckpointArgs {
     fn execute(self) -> Result<()> {
-        let source = RandomWeights::new(&self.shape.config()?, self.seed);
+        let source = RandomWeights::new(&shape_config(&self.shape)?, self.seed);
         let shard = self.shard_mb.map_or(u64::MAX, |mb| mb.get() * 1_000_000);
         Ok(write_model(&source, &self.out, StoredType::Bf16, shard)?)
     }
@@ -328,8 +273,8 @@ impl BenchArgs {
     /// `calls` are the numbers of tokens of the calls to time after the context; empty for a
     /// prompt.
     fn execute(self, command: &'static str, calls: &[usize]) -> Result<()> {
-        if self.context == 0 || self.threads == Some(0) {
-            bail!("--context and --threads must be at least 1");
+        if self.context == 0 {
+            bail!("--context must be at least 1");
         }
         if !(self.seconds >= 0.0 && self.seconds <= 3600.0) {
             bail!("--seconds must be between 0 and 3600");
@@ -405,10 +350,10 @@ impl BenchArgs {
     fn subject(&self) -> Result<(String, Subject)> {
         let options = EngineOptions {
             weights: self.weights,
-            compact: self.compact.into(),
-            threads: self.threads.unwrap_or_else(default_threads),
+            compact: self.compact,
+            threads: self.threads.count(),
             max_len: self.context + LONGEST_CALL,
-            kernels: self.kernels.into(),
+            kernels: self.kernels,
             ..EngineOptions::default()
         };
         let (name, source) = self.what.source()?;

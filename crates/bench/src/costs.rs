@@ -152,7 +152,7 @@ fn measure(probe: &mut Probe, longest: usize) -> Result<Measured> {
             // The policy never stops early, but evaluating the head is part of the cost of a
             // drafter step.
             let mut policy = AcceptanceStop::new(&head, k, 1.0, false)?;
-            let done = probe.draft(prompt, false, &mut policy)?;
+            let done = probe.draft(prompt, &mut policy)?;
             for round in &done.rounds {
                 let timings = &round.timings;
                 if let Some(seconds) = draft.get_mut(round.draft.len().wrapping_sub(1)) {

@@ -14,4 +14,20 @@ pub mod doctor;
 pub mod lawtest;
 pub mod pad;
 
+use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
+use spec_decode::{ConstantLength, DraftPolicy};
+
 use args::{DataArgs, flag, print, print_as};
+
+/// Drafts of `k` tokens. With `explore`, looked-up text stands in front of them, or in their place,
+/// where that has paid; a drafter that has not is tried in one of so many rounds or fewer.
+pub fn drafts(k: usize, explore: Option<usize>) -> Box<dyn DraftPolicy> {
+    let constant = ConstantLength(k);
+    match explore {
+        None => Box::new(constant),
+        Some(_) => {
+            let (worth, costs) = (CopyRecord::default(), Costs::default());
+            Box::new(CopyOrDraft::new(constant, worth, costs, k, true, explore))
+        }
+    }
+}

@@ -4,16 +4,17 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use vocab_align::{DraftId, TargetId};
 
+use crate::args::ThreadArgs;
 use crate::print;
 use lm::{EngineSettings, WeightType};
 use models::ModelFolder;
 use models::step::{StepTimes, Stepper, measure};
 
-/// Maximum number of units of padding.
+/// Maximum number of units of padding, each of [`COLUMNS`] inner columns.
 const MOST: usize = 1024;
 /// Number of inner columns of a unit.
 const COLUMNS: usize = 64;
@@ -25,11 +26,10 @@ const MEASUREMENTS: usize = 10;
 #[command(after_help = "Examples:
   omnidraft pad --drafter models/D --target models/L
   omnidraft pad --drafter models/D --target models/L --weights bf16 --threads 2
-  omnidraft pad --drafter models/D --target models/L --ratio 0.1 --json | jq .pad_layers
-  omnidraft pad --by width --drafter models/D --draft-pad 1536 --target models/L --threads 2
+  omnidraft pad --drafter models/D --target models/L --ratio 0.1 --json | jq .pad_width
+  omnidraft pad --drafter models/D --draft-pad 1536 --target models/L --threads 2
 
-The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_layers = N } }
-or, by width, pad_width = N")]
+The number found goes into an experiment: targets = { big = { path = \"models/L\", pad_width = N } }")]
 pub struct PadArgs {
     /// Model folder of the drafter, or hf:owner/name[@revision].
     #[arg(long, alias = "draft", value_name = "DIR")]
@@ -37,11 +37,8 @@ pub struct PadArgs {
     /// Model folder of the target, or hf:owner/name[@revision].
     #[arg(long, value_name = "DIR")]
     target: PathBuf,
-    /// Kind of padding.
-    #[arg(long, value_enum, default_value_t = By::Layers)]
-    by: By,
-    /// Padding of the drafter, added first: both models can be too large for the processor's
-    /// caches, as the models they stand for are.
+    /// Inner columns of every MLP of the drafter, added first: both models can be too large for the
+    /// processor's caches, as the models they stand for are.
     #[arg(long, value_name = "N", default_value_t = 0)]
     draft_pad: usize,
     /// Ratio of drafter step over target step to reach; the default is the paper's on an A100.
@@ -50,9 +47,8 @@ pub struct PadArgs {
     /// Weight format of both models.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Tokens in the caches of both models.
     #[arg(long, default_value_t = 128)]
     context: usize,
@@ -61,48 +57,12 @@ pub struct PadArgs {
     json: bool,
 }
 
-/// Kinds of padding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
-    /// Blocks.
-    Layers,
-    /// Inner columns of every MLP: wide models wait for weights, as large ones do; deep ones do
-    /// not.
-    Width,
-}
-
-impl By {
-    fn key(self) -> &'static str {
-        match self {
-            Self::Layers => "pad_layers",
-            Self::Width => "pad_width",
-        }
-    }
-
-    /// Blocks and inner columns of a padding.
-    fn padding(self, amount: usize) -> (usize, usize) {
-        match self {
-            Self::Layers => (amount, 0),
-            Self::Width => (0, amount),
-        }
-    }
-
-    /// Size of a step of the search.
-    fn unit(self) -> usize {
-        match self {
-            Self::Layers => 1,
-            Self::Width => COLUMNS,
-        }
-    }
-}
-
 /// One measured padding.
 #[derive(Debug, Serialize)]
 struct Measured {
-    /// Number of blocks, or of units of columns.
+    /// Number of units of columns.
     #[serde(skip)]
     units: usize,
-    pad_layers: usize,
     pad_width: usize,
     parameters: usize,
     ratio: f64,
@@ -116,24 +76,19 @@ impl PadArgs {
         if !(self.ratio.is_finite() && self.ratio > 0.0) {
             bail!("--ratio = {} must be positive", self.ratio);
         }
-        if self.threads == 0 {
-            bail!("--threads must be at least 1");
-        }
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let target: ModelFolder<TargetId> = ModelFolder::load(&self.target)?;
-        let settings = EngineSettings::new(self.weights, self.threads);
-        let (layers, width) = self.by.padding(self.draft_pad);
-        let drafter = drafter.padded(layers, width);
+        let settings = EngineSettings::new(self.weights, self.threads.count());
+        let drafter = drafter.padded(self.draft_pad);
         let mut draft = Stepper::new(&drafter, settings, self.context)?;
         let mut one = |units: usize| -> Result<Measured> {
-            let (pad_layers, pad_width) = self.by.padding(units * self.by.unit());
-            let padded = target.padded(pad_layers, pad_width);
+            let pad_width = units * COLUMNS;
+            let padded = target.padded(pad_width);
             let parameters = padded.config().num_params();
             let mut stepper = Stepper::new(&padded, settings, self.context)?;
             let times = measure(&mut draft, &mut stepper)?;
             Ok(Measured {
                 units,
-                pad_layers,
                 pad_width,
                 parameters,
                 ratio: times.ratio(),
@@ -150,12 +105,11 @@ impl PadArgs {
         if self.json {
             let json = serde_json::json!({
                 "draft_pad": self.draft_pad,
-                "pad_layers": best.pad_layers,
                 "pad_width": best.pad_width,
                 "ratio": best.ratio,
                 "wanted": self.ratio,
                 "weights": self.weights,
-                "threads": self.threads,
+                "threads": self.threads.count(),
                 "context": self.context,
                 "measured": table,
             });
@@ -173,7 +127,7 @@ impl PadArgs {
             let t = &row.times;
             text.push_str(&format!(
                 "| {:>10} | {:>9.1}M | {:>9.3} ms | {:>8.3} ms | {:>7.2}x | {:.4} |\n",
-                row.pad_layers + row.pad_width,
+                row.pad_width,
                 row.parameters as f64 / 1e6,
                 1e3 * t.draft_s,
                 1e3 * t.target_s,
@@ -182,11 +136,8 @@ impl PadArgs {
             ));
         }
         text.push_str(&format!(
-            "\n{} = {} gives a drafter step of {:.4} target steps ({} wanted).\n",
-            self.by.key(),
-            best.pad_layers + best.pad_width,
-            best.ratio,
-            self.ratio
+            "\npad_width = {} gives a drafter step of {:.4} target steps ({} wanted).\n",
+            best.pad_width, best.ratio, self.ratio
         ));
         if best.units == 0 && best.ratio < self.ratio {
             text.push_str("The target is that dear already without padding.\n");
@@ -209,7 +160,8 @@ fn search(ratio: f64, one: &mut impl FnMut(usize) -> Result<Measured>) -> Result
         };
         if next > MOST {
             bail!(
-                "more padding than {MOST} blocks, or as many times {COLUMNS} columns, would be needed for a ratio of {ratio}: the drafter's step is too dear"
+                "more padding than {} columns would be needed for a ratio of {ratio}: the drafter's step is too dear",
+                MOST * COLUMNS
             );
         }
         table.push(one(next)?);
@@ -273,8 +225,7 @@ mod tests {
         };
         Measured {
             units,
-            pad_layers: units,
-            pad_width: 0,
+            pad_width: units * COLUMNS,
             parameters: 0,
             ratio: times.ratio(),
             times,
@@ -283,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_search_finds_the_ratio_of_a_target_that_leaves_its_cache() {
-        // Up to 20 blocks fit into the cache; each further one costs twice as much.
+        // Up to 20 units fit into the cache; each further one costs twice as much.
         let seconds = |n: usize| 0.2 + 0.02 * n as f64 + 0.02 * n.saturating_sub(20) as f64;
         let mut asked = 0;
         let table = search(0.07, &mut |n| {

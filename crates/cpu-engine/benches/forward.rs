@@ -14,15 +14,7 @@ fn forwards(criterion: &mut Criterion) {
         "vocab_size": 6144}"#;
     let config = LmConfig::from_json(json, "shape".as_ref()).expect("a valid shape");
     let ids: Vec<u32> = (0..CONTEXT as u32 + 16).collect();
-    let sets = [
-        KernelChoice::Amx,
-        KernelChoice::Avx512,
-        KernelChoice::Avx512Vnni,
-        KernelChoice::AvxVnni,
-        KernelChoice::Avx2,
-        KernelChoice::Portable,
-    ];
-    for kernels in sets {
+    for kernels in KernelChoice::ALL.into_iter().skip(1) {
         let mut group = criterion.benchmark_group(format!("forward/{kernels}"));
         for weights in [
             WeightType::F32,

@@ -92,10 +92,9 @@ impl Arena {
         }
     }
 
-    /// A separate arena for data of `bytes` that may be freed before the rest; `None` for small
-    /// data, which stay together.
-    pub(crate) fn apart(bytes: usize) -> Option<Self> {
-        (bytes >= HUGE_PAGE).then(|| Self::new(bytes))
+    /// True if data of `bytes` that may be freed before the rest are worth an arena of their own.
+    pub(crate) fn is_large(bytes: usize) -> bool {
+        bytes >= HUGE_PAGE
     }
 
     /// Number of bytes that a buffer of `len` values takes.

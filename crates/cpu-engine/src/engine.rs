@@ -40,8 +40,10 @@ impl MemoryUse {
     pub fn expected(config: &LmConfig, options: &EngineOptions) -> Self {
         let len = options.max_len.min(config.max_context());
         let threads = options.threads.max(1);
-        let rounded = options.weights != WeightType::F32;
-        let rope = len * config.head_dim * size_of::<f32>();
+        let rounded = reads_rounded(options.weights);
+        let ropes = [Some(&config.rope), config.local_rope.as_ref()];
+        let dims: usize = ropes.into_iter().flatten().map(|rope| rope.dims).sum();
+        let rope = len * dims * size_of::<f32>();
         let attention = AttentionScratch::bytes_at(len, config.head_dim)
             - AttentionScratch::bytes_at(0, config.head_dim);
         Self {
@@ -234,7 +236,7 @@ impl CpuEngine {
         let kernels = Kernels::select(options.kernels)?;
         let pool = pool(&options)?;
         let max_len = options.max_len.min(config.max_context());
-        let rounded = kind != WeightType::F32;
+        let rounded = reads_rounded(kind);
         let positions = max_len.min(FIRST_POSITIONS);
         Ok(Self {
             weights,
@@ -319,6 +321,8 @@ impl CpuEngine {
             return Ok(&[]);
         };
         let known = states.common(ids).min(self.len);
+        // Before the cache is cut.
+        check_call(&ids[known..], known, self.max_len, self.config.vocab_size)?;
         self.truncate(known);
         self.prefill(&ids[known..])?;
         let states = self.states.as_ref();
@@ -581,9 +585,15 @@ fn together(sequences: &[(&mut CpuEngine, &[u32])]) -> usize {
     let mut tokens = 0;
     let fits = |(engine, ids): &&(&mut CpuEngine, &[u32])| {
         tokens += ids.len();
-        tokens <= PASS_TOKENS && Arc::ptr_eq(&engine.weights, &first.weights)
+        let same = Arc::ptr_eq(&engine.weights, &first.weights);
+        tokens <= PASS_TOKENS && same && engine.kernels() == first.kernels()
     };
     sequences.iter().take_while(fits).count().max(1)
+}
+
+/// True if products with these weights read activations narrower than f32.
+fn reads_rounded(weights: WeightType) -> bool {
+    !matches!(weights, WeightType::F32 | WeightType::F16)
 }
 
 /// Number of tokens of each pass but the last, so that all passes are about as long.

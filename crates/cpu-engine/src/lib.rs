@@ -93,15 +93,25 @@ pub enum KernelChoice {
 }
 
 impl KernelChoice {
+    /// All choices: [`Auto`](Self::Auto), then the sets, the narrowest first.
+    pub const ALL: [Self; 7] = [
+        Self::Auto,
+        Self::Portable,
+        Self::Avx2,
+        Self::AvxVnni,
+        Self::Avx512Vnni,
+        Self::Avx512,
+        Self::Amx,
+    ];
+
     /// The set that [`Auto`](Self::Auto) selects on this processor.
     pub fn widest() -> Self {
         Kernels::select(Self::Auto).map_or(Self::Portable, Kernels::choice)
     }
-}
 
-impl std::fmt::Display for KernelChoice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+    /// Name in reports and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
             Self::Auto => "auto",
             Self::Portable => "portable",
             Self::Avx2 => "avx2",
@@ -109,7 +119,13 @@ impl std::fmt::Display for KernelChoice {
             Self::Avx512Vnni => "avx512vnni",
             Self::Avx512 => "avx512",
             Self::Amx => "amx",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for KernelChoice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Packing of rows of weights into panels, a few rows at a time on every thread.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use lm::{LmError, RowBuffer, TensorSource};
@@ -59,16 +60,17 @@ impl Part<'_> {
         {
             return Ok(known);
         }
-        let inexact = Mutex::new(false);
+        let inexact = AtomicBool::new(false);
         let parts = std::slice::from_ref(self);
         let slots = (0..self.first + self.outputs.div_ceil(PANEL) * self.step).map(|_| ());
         for_each_panel(parts, inputs, slots, pool, |(), columns, _| {
-            let mut inexact = inexact.lock().unwrap_or_else(PoisonError::into_inner);
-            *inexact = *inexact || !are_bf16(columns);
-            !*inexact
+            let exact = are_bf16(columns);
+            if !exact {
+                inexact.store(true, Ordering::Relaxed);
+            }
+            exact
         })?;
-        let inexact = inexact.into_inner();
-        Ok(!inexact.unwrap_or_else(PoisonError::into_inner))
+        Ok(!inexact.into_inner())
     }
 }
 
@@ -95,10 +97,7 @@ struct Task<T> {
 
 /// Calls `pack` for every panel that `parts` fill, with its entry of `slots` and the rows that are
 /// its columns. Calls run on all threads in no particular order, and stop once one of them returns
-/// false.
-///
-/// # Errors
-/// Those of the source: the first one in order of rows among the tasks that were begun.
+/// false. Of several errors of the source the first one in order of rows is returned.
 pub(crate) fn for_each_panel<T: Send>(
     parts: &[Part<'_>],
     inputs: usize,

@@ -240,9 +240,6 @@ pub(crate) struct Pool {
 impl Pool {
     /// A pool of `threads` threads, including the caller; 1 starts none. Engines that ask for the
     /// same number share one pool, so that a drafter and a target do not spin against each other.
-    ///
-    /// # Errors
-    /// The operating system refuses a thread.
     pub(crate) fn shared(threads: usize) -> std::io::Result<Arc<Self>> {
         static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -9,7 +9,7 @@ use lm::{
 
 use crate::arena::{Arena, Buffer};
 use crate::kernels::Kernels;
-use crate::kernels::panel::PackedMatrix;
+use crate::kernels::panel::{PackedMatrix, can_be_compact};
 use crate::kernels::simd::PANEL;
 use crate::packing::{Part, PartRows, for_each_panel};
 use crate::pool::Pool;
@@ -212,6 +212,9 @@ impl Weights {
         config: &LmConfig,
         weights: WeightType,
     ) -> bool {
+        if !can_be_compact(weights) {
+            return false;
+        }
         match choice {
             Compact::On => true,
             Compact::Off => false,
@@ -251,19 +254,15 @@ impl Weights {
         };
         // A matrix for which compact storage does not pay frees its compact panels, which is only
         // possible if no other matrix shares the memory.
-        let apart = |(inputs, panels)| {
-            let room = PackedMatrix::room(inputs, panels, weights, compact);
-            compact.then(|| Arena::apart(room)).flatten()
-        };
-        let together = |shape: (usize, usize)| match apart(shape) {
-            Some(_) => 0,
-            None => PackedMatrix::room(shape.0, shape.1, weights, compact),
-        };
+        let room = |(inputs, panels)| PackedMatrix::room(inputs, panels, weights, compact);
+        let apart = |shape| compact && Arena::is_large(room(shape));
+        let together = |shape| if apart(shape) { 0 } else { room(shape) };
         let blocks: usize = shapes.block.into_iter().map(together).sum();
         let matrices = config.num_layers * blocks + together(shapes.head);
         let arena = &mut Arena::new(matrices + embedding);
-        let mut matrix = |(inputs, panels)| {
-            let mut own = apart((inputs, panels));
+        let mut matrix = |shape: (usize, usize)| {
+            let (inputs, panels) = shape;
+            let mut own = apart(shape).then(|| Arena::new(room(shape)));
             let arena = own.as_mut().unwrap_or(&mut *arena);
             PackedMatrix::new(arena, inputs, panels, weights, compact)
         };

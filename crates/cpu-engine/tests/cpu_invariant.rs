@@ -9,11 +9,12 @@ use lm::{Checkpoint, LanguageModel, WeightType, conformance};
 use proptest::prelude::*;
 
 const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
-const FORMATS: [(WeightType, Compact); 6] = [
+const FORMATS: [(WeightType, Compact); 7] = [
     (WeightType::F32, Compact::Off),
     (WeightType::F32, Compact::On),
     (WeightType::Bf16, Compact::Off),
     (WeightType::Bf16, Compact::On),
+    (WeightType::F16, Compact::Off),
     (WeightType::Int8, Compact::Off),
     (WeightType::Int4, Compact::Off),
 ];
@@ -217,6 +218,11 @@ fn compact_weights_are_chosen_by_size() {
                 };
                 assert_eq!(auto.compact(), large && pays, "{kernels} {weights}");
             }
+            for weights in [WeightType::F16, WeightType::Int8, WeightType::Int4] {
+                let options = in_format((weights, Compact::On), kernels, 1);
+                let engine = CpuEngine::new(&exact, options).unwrap();
+                assert!(!engine.compact(), "{kernels} {weights}");
+            }
         }
         let [on, off] = [Compact::On, Compact::Off]
             .map(|compact| engine(WeightType::Bf16, &checkpoint, compact));
@@ -304,7 +310,7 @@ proptest! {
     fn bits_survive_random_batches_and_truncations(
         odd in any::<bool>(),
         format in 0..FORMATS.len(),
-        set in 0..2_usize,
+        set in any::<usize>(),
         threads in 1..3_usize,
         seed in 0..1000_u64,
         steps in prop::collection::vec((1..17_usize, 0..12_usize, any::<bool>()), 4..20),
@@ -412,6 +418,28 @@ fn sequences_together_have_the_bits_of_each_alone() {
             }
         }
     }
+}
+
+/// Engines of other instruction sets that share weights are computed apart.
+#[test]
+fn sequences_together_keep_their_own_kernels() {
+    let sets = kernel_sets();
+    let of = |kernels| in_format(FORMATS[0], kernels, 1);
+    let packed = PackedWeights::new(&EVEN.checkpoint(3), &of(sets[0])).unwrap();
+    let build = |kernels| CpuEngine::with_weights(packed.clone(), of(kernels)).unwrap();
+    let text = tokens(EVEN.vocab, 9, 1);
+    let (mut expected, mut logits) = (Vec::new(), Vec::new());
+    for set in &sets {
+        build(*set).forward(&text, &mut logits).unwrap();
+        expected.extend(bits(&logits));
+    }
+    let mut engines: Vec<_> = sets.iter().map(|set| build(*set)).collect();
+    let mut parts: Vec<(&mut CpuEngine, &[u32])> = engines
+        .iter_mut()
+        .map(|engine| (engine, &text[..]))
+        .collect();
+    CpuEngine::forward_together(&mut parts, &mut logits).unwrap();
+    assert!(bits(&logits) == expected);
 }
 
 #[test]

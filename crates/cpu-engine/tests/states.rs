@@ -63,6 +63,16 @@ fn states_do_not_depend_on_how_the_text_was_read() {
 }
 
 #[test]
+fn a_text_that_is_refused_leaves_the_cache() {
+    let mut engine = CpuEngine::new(&model(4), options(WeightType::F32)).unwrap();
+    engine.keep_states(1).unwrap();
+    engine.prefill(&ids(10)).unwrap();
+    let refused = [&ids(10)[..3], &[9999]].concat();
+    assert!(engine.states_of(&refused).is_err());
+    assert_eq!(engine.len(), 10);
+}
+
+#[test]
 fn sequences_together_keep_their_own_states() {
     let packed = PackedWeights::new(&model(4), &options(WeightType::F32)).unwrap();
     let engine = || {

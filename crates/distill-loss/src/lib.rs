@@ -126,7 +126,6 @@ pub use batch::{Batch, Losses, MissingStates};
 pub use direct::DirectLoss;
 pub use direct::acceptance::{acceptance, log_acceptance};
 pub use direct::forward_kl::forward_kl;
-pub use direct::jsd::jensen_shannon;
 pub use direct::nll::negative_log_likelihood;
 pub use direct::reverse_kl::reverse_kl;
 pub use example::{Chunk, Example, Response, Special};

@@ -1,7 +1,7 @@
-//! Exponential and logarithm without branches or calls, so that loops over a row vectorise on any
-//! instruction set and give the same bits on all of them.
+//! Exponential without branches or calls, so that loops over a row vectorise on any instruction set
+//! and give the same bits on all of them.
 
-use std::f32::consts::{LN_2, LOG2_E, SQRT_2};
+use std::f32::consts::LOG2_E;
 
 /// Adding this to an f32 below 2^22 leaves its nearest integer in the low mantissa bits.
 const ROUND: f32 = 12_582_912.0;
@@ -29,24 +29,6 @@ pub(crate) fn exp(x: f32) -> f32 {
     let value = (p * (r * r) + r) + 1.0;
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));
     if x < EXP_MIN { 0.0 } else { value * power }
-}
-
-/// `ln x` of a normal positive number, within 2e-7 absolute plus relative error.
-#[inline(always)]
-pub(crate) fn ln(x: f32) -> f32 {
-    // x = m 2^e with m in [1/sqrt 2, sqrt 2).
-    const OFFSET: u32 = 1f32.to_bits() - (SQRT_2 / 2.0).to_bits();
-    let moved = x.to_bits().wrapping_add(OFFSET);
-    let e = ((moved >> 23) as i32 - 127) as f32;
-    let m = f32::from_bits((moved & 0x007f_ffff) + (SQRT_2 / 2.0).to_bits());
-    // ln m = 2 artanh s; the first term left out is below 1e-9 relative.
-    let s = (m - 1.0) / (m + 1.0);
-    let s2 = s * s;
-    let mut p = 1.0 / 9.0;
-    for c in [1.0 / 7.0, 1.0 / 5.0, 1.0 / 3.0] {
-        p = p * s2 + c;
-    }
-    e * LN_2 + (2.0 * s + 2.0 * s * s2 * p)
 }
 
 /// Elements summed in f32 before the sum moves to f64.
@@ -139,17 +121,6 @@ mod tests {
         assert_eq!(exp(0.0), 1.0);
         assert_eq!((exp(-88.0), exp(f32::NEG_INFINITY)), (0.0, 0.0));
         assert!(exp(f32::INFINITY).is_finite() && exp(f32::NAN).is_nan());
-    }
-
-    #[test]
-    fn logarithms_are_precise() {
-        for i in 0..200_000 {
-            let x = (-60.0 + 70.0 * i as f64 / 200_000.0).exp() as f32;
-            let exact = f64::from(x).ln();
-            let error = (f64::from(ln(x)) - exact).abs();
-            assert!(error < 2e-7 * (1.0 + exact.abs()), "ln {x}: {error}");
-        }
-        assert_eq!(ln(1.0), 0.0);
     }
 
     #[test]

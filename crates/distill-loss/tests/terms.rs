@@ -2,18 +2,16 @@
 //! and its invariances.
 
 use distill_loss::{
-    DirectLoss, Merged, alm, approximate_kl, jensen_shannon, log_sum_exp, ngram_likelihood,
-    reverse_kl,
+    DirectLoss, Merged, alm, approximate_kl, log_sum_exp, ngram_likelihood, reverse_kl,
 };
 
 /// Relative deviation allowed between f32 and the equation in f64.
 const TOLERANCE: f64 = 1e-5;
 const STEP: f64 = 1e-5;
 
-const DIRECT: [DirectLoss; 6] = [
+const DIRECT: [DirectLoss; 5] = [
     DirectLoss::ReverseKl,
     DirectLoss::ForwardKl,
-    DirectLoss::Jsd,
     DirectLoss::Nll,
     DirectLoss::Acceptance,
     DirectLoss::LogAcceptance,
@@ -60,20 +58,10 @@ fn expected(loss: DirectLoss, logits: &[f64], log_p: &[f64], label: usize) -> f6
     match loss {
         DirectLoss::ReverseKl => pairs().map(|(q, p)| q.exp() * (q - p)).sum(),
         DirectLoss::ForwardKl => pairs().map(|(q, p)| p.exp() * (p - q)).sum(),
-        DirectLoss::Jsd => mixture(0.5, &log_q, log_p),
         DirectLoss::Nll => -log_q[label],
         DirectLoss::Acceptance => 1.0 - accepted(),
         DirectLoss::LogAcceptance => -accepted().ln(),
     }
-}
-
-/// The generalised Jensen-Shannon divergence with a share of `beta` of the target.
-fn mixture(beta: f64, log_q: &[f64], log_p: &[f64]) -> f64 {
-    let term = |(q, p): (&f64, &f64)| {
-        let m = (beta * p.exp() + (1.0 - beta) * q.exp()).ln();
-        beta * p.exp() * (p - m) + (1.0 - beta) * q.exp() * (q - m)
-    };
-    log_q.iter().zip(log_p).map(term).sum()
 }
 
 /// Central differences of `loss` at `logits`.
@@ -100,17 +88,6 @@ fn assert_close(name: &str, ours: &[f32], expected: &[f64]) {
         ours.len() == expected.len() && norm > 1e-6 && error < TOLERANCE * norm,
         "{name}: gradient off by {error} of {norm}"
     );
-}
-
-#[test]
-fn mixtures_of_other_shares_match_their_equation_and_finite_differences() {
-    let (logits, law) = (numbers(37, 3, 3.0), teacher(37, 5, 0.1));
-    let equation = |x: &[f64]| mixture(0.2, &log_softmax(x), &law);
-    let mut gradient = to_f32(&logits);
-    let ours = jensen_shannon(&mut gradient, &mut to_f32(&law), 0.2, 1.0);
-    let value = equation(&logits);
-    assert!((ours - value).abs() < TOLERANCE * value.max(0.1));
-    assert_close("share 0.2", &gradient, &differences(&logits, equation));
 }
 
 #[test]

@@ -287,7 +287,9 @@ impl<'a> Known<'a> {
         let last = positions.end - 1;
         self.logits(clause, positions, logits)?;
         self.length(clause, last + 1, engine)?;
-        if engine.state() != self.states[last] {
+        let same = |(a, b): (&f32, &f32)| a == b || (a.is_nan() && b.is_nan());
+        let (state, expected) = (engine.state(), &self.states[last]);
+        if state.len() != expected.len() || !state.iter().zip(expected).all(same) {
             return Err(Broken::State {
                 clause,
                 position: last,

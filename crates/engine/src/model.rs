@@ -1,6 +1,6 @@
 //! The trait [`LanguageModel`].
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use crate::{ModelError, check_call};
 
@@ -123,54 +123,62 @@ pub trait DeviceLogits {
     fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError>;
 }
 
+/// The methods of [`LanguageModel`](crate::LanguageModel) for a type that holds a model, all of those
+/// with a default among them: one that is left out here would not reach the model. Its methods
+/// `$shared(&self)` and `$mutable(&mut self)` return that model.
+#[macro_export]
 macro_rules! forward_to_inner {
-    () => {
+    ($shared:ident, $mutable:ident) => {
         fn vocab_size(&self) -> usize {
-            (**self).vocab_size()
+            self.$shared().vocab_size()
         }
 
         fn len(&self) -> usize {
-            (**self).len()
+            self.$shared().len()
         }
 
         fn max_len(&self) -> usize {
-            (**self).max_len()
+            self.$shared().max_len()
         }
 
         fn truncate(&mut self, len: usize) {
-            (**self).truncate(len);
+            self.$mutable().truncate(len);
         }
 
-        fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-            (**self).forward(ids, logits)
+        fn forward(
+            &mut self,
+            ids: &[u32],
+            logits: &mut Vec<f32>,
+        ) -> Result<(), $crate::ModelError> {
+            self.$mutable().forward(ids, logits)
         }
 
-        fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-            (**self).prefill(ids)
+        fn prefill(&mut self, ids: &[u32]) -> Result<(), $crate::ModelError> {
+            self.$mutable().prefill(ids)
         }
 
-        fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-            (**self).prompt(ids, logits)
+        fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), $crate::ModelError> {
+            self.$mutable().prompt(ids, logits)
         }
 
         fn abstains(&self) -> bool {
-            (**self).abstains()
+            self.$shared().abstains()
         }
 
         fn state(&self) -> &[f32] {
-            (**self).state()
+            self.$shared().state()
         }
 
-        fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
-            (**self).device_logits(tokens)
+        fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn $crate::DeviceLogits> {
+            self.$mutable().device_logits(tokens)
         }
     };
 }
 
 impl<M: LanguageModel + ?Sized> LanguageModel for &mut M {
-    forward_to_inner!();
+    forward_to_inner!(deref, deref_mut);
 }
 
 impl<M: LanguageModel + ?Sized> LanguageModel for Box<M> {
-    forward_to_inner!();
+    forward_to_inner!(deref, deref_mut);
 }

@@ -7,8 +7,7 @@ use sha2::{Digest, Sha256};
 pub(crate) fn hash(value: &Value) -> String {
     let mut text = String::new();
     write(value, &mut text);
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(text.as_bytes()))
 }
 
 fn write(value: &Value, text: &mut String) {

@@ -4,8 +4,8 @@ use spec_decode::VerifyMode;
 
 use crate::arm::ArmConfig;
 use crate::settings::{
-    CacheUse, DraftSource, HeadLabels, HeadTraining, ModelsConfig, ObjectiveName, PolicyName,
-    TraceConfig, Wrong, wrong,
+    CacheUse, DraftSource, HeadLabels, HeadTraining, Lookup, ModelsConfig, ObjectiveName,
+    PolicyName, TraceConfig, Wrong, wrong,
 };
 
 /// Settings that a recorded target does not support; `target` is its name.
@@ -26,9 +26,6 @@ pub(crate) fn replayed(arm: &ArmConfig, target: &str) -> Vec<Wrong> {
     check(penalised, "decode.repetition_penalty", message);
     let message = "nothing was recorded after the end of an answer; must be false";
     check(arm.decode.ignore_eos, "decode.ignore_eos", message);
-    let message =
-        "what the target says after a token that it never says was not recorded; must be false";
-    check(arm.head.unjudged, "head.unjudged", message);
     let message = "what it takes to replay says nothing of a target; must be false";
     check(arm.decode.controller, "decode.controller", message);
     wrongs
@@ -40,12 +37,12 @@ pub(crate) fn drafter_learns(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wron
         return Vec::new();
     }
     let (drafter, learn) = (&models.drafter, &arm.learn);
-    let padded = !drafter.padding.is_none();
+    let padded = drafter.pad_width > 0;
     let faults = [
         (
             padded,
             ("learn.blocks", learn.blocks),
-            "the drafter is padded, and idle blocks would come after those that learn",
+            "the drafter is padded, and padding takes all its weights, not the last blocks",
         ),
         (
             !models.device_of(drafter).is_cpu(),
@@ -311,7 +308,15 @@ pub(crate) fn shared(arms: &[ArmConfig]) -> Vec<(usize, Wrong)> {
 
 /// Faults of an arm whose state cannot be taken over from the same arm of the earlier stage.
 pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> Vec<Wrong> {
+    let begins = arm.changes() && !before.changes();
+    let decode = &arm.decode;
     let parts = [
+        (
+            "decode.policy",
+            !(begins && decode.policy == PolicyName::Throughput),
+        ),
+        ("decode.lookup", !(begins && decode.lookup != Lookup::Off)),
+        ("decode.controller", !(begins && decode.controller)),
         ("learn.objective", arm.learns() == before.learns()),
         (
             "learn.lora",

@@ -190,22 +190,35 @@ impl<'a> Expander<'a> {
                 faults.advise(stage.place.as_ref(), &key, message, hint);
             }
         }
-        let asked = |split: OfSplit| {
+        let asked = |split: OfSplit, when: Option<&When>| {
+            let named = |stage: &&StageDef| when.is_none_or(|when| when.is_for_stage(&stage.name));
             let of_stage = |stage: &StageDef| stage.file.prompts.as_ref().and_then(split);
-            let mut counts = stages.iter().filter_map(of_stage);
+            let mut counts = stages.iter().filter(named).filter_map(of_stage);
             counts.any(|count| !count.is_none())
         };
+        let named = |count: Option<Count>| count.is_some_and(|count| !count.is_none());
+        // A stage without numbers takes those of the segments.
+        let replaced = stages.iter().all(|stage| stage.file.prompts.is_some());
         let splits: [(&str, OfSplit); 2] = [
             ("train", |counts| counts.train),
             ("test", |counts| counts.test),
         ];
         for (split, of) in splits {
             for (i, when) in whens.iter().enumerate() {
-                if of(&when.prompts).is_some() && !asked(of) {
+                if named(of(&when.prompts)) && !asked(of, Some(when)) {
                     let key = format!("when.{i}.prompts.{split}");
                     let message =
                         format!("no stage has prompts.{split}, whose number this replaces");
                     faults.add(when.place.as_ref(), &key, message);
+                }
+            }
+            for (i, segment) in self.parts.segments.iter().enumerate() {
+                if named(of(&segment.prompts)) && replaced && !asked(of, None) {
+                    let node = self.root.at(&format!("segment.{i}"));
+                    let key = format!("segment.{i}.prompts.{split}");
+                    let message =
+                        format!("no stage has prompts.{split}, whose number this replaces");
+                    faults.add(node.and_then(|node| node.place.as_ref()), &key, message);
                 }
             }
         }

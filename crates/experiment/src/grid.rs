@@ -311,5 +311,5 @@ pub(crate) fn folder_name(value: &str) -> String {
 
 /// True if a name is valid as a folder's name.
 pub(crate) fn is_folder_name(name: &str) -> bool {
-    !name.is_empty() && folder_name(name) == name && !name.starts_with('.')
+    !name.is_empty() && folder_name(name) == name && !name.starts_with(['.', '-'])
 }

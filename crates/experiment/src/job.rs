@@ -194,7 +194,7 @@ impl JobConfig {
 }
 
 /// Keys that are constants of this program, with their values as JSON.
-const GONE: [(&str, &str, &str); 14] = [
+const GONE: [(&str, &str, &str); 15] = [
     ("decode", "entropy_scale", "0.2"),
     ("decode", "explore", "8"),
     ("decode", "hold_ngrams", "true"),
@@ -208,14 +208,12 @@ const GONE: [(&str, &str, &str); 14] = [
     ("head", "hidden", "32"),
     ("head", "lr", "0.003"),
     ("head", "reject_weight", "1.0"),
+    ("head", "unjudged", "false"),
     ("head", "weight_decay", "0.01"),
 ];
 
 /// Removes keys that became constants if they have the constant's value. A key with another value
 /// stays, and is refused as unknown.
-///
-/// # Errors
-/// An arm of a program that did not know `learn.ends`: its loss was another one.
 fn gone_keys(arm: &mut Value) -> Result<(), ExperimentError> {
     if arm["learn"].is_object() && arm["learn"].get("ends").is_none() {
         let message = "learn.ends: missing, so an older program with another loss wrote this";

@@ -70,9 +70,9 @@ pub use load::{LoadOptions, nearest};
 pub use plan::Plan;
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};
 pub use settings::{
-    CacheOptions, CacheUse, CostPadding, CostsConfig, DecodeConfig, DraftSource, EXPLORE,
-    HeadLabels, HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig,
-    ModelsConfig, NamedLatency, ObjectiveName, PolicyFault, PolicyName, Scope, StepCost,
-    TorchConfig, TraceConfig,
+    CacheOptions, CacheUse, CostsConfig, DecodeConfig, DraftSource, EXPLORE, HeadLabels,
+    HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig,
+    NamedLatency, ObjectiveName, PolicyFault, PolicyName, Scope, StepCost, TorchConfig,
+    TraceConfig,
 };
 pub use summary::{ArmSummary, Axis, Experiment, Stage};

@@ -15,7 +15,7 @@ pub(crate) struct StageDef {
 }
 
 /// Names of folders beside those of the stages.
-const TAKEN: [&str; 1] = ["report"];
+const TAKEN: [&str; 2] = ["report", "slurm"];
 
 /// Reads the stages and orders each after the one that it starts from.
 pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Option<Vec<StageDef>> {
@@ -38,8 +38,10 @@ pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Option<Vec<S
         let key = format!("stage.{name}");
         let place = node.place.as_ref();
         if !is_folder_name(name) || TAKEN.contains(&name.as_str()) {
-            let message =
-                format!("`{name}` cannot name a folder of jobs: use letters, digits, . _ + -");
+            let message = format!(
+                "`{name}` cannot name a folder of jobs: use letters, digits, . _ + -, the first \
+                     neither . nor -; report and slurm are taken"
+            );
             faults.add(place, &key, message);
             whole = false;
         }

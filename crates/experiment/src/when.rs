@@ -109,6 +109,12 @@ impl When {
         })
     }
 
+    /// True if it applies to cells of a stage.
+    pub(crate) fn is_for_stage(&self, stage: &str) -> bool {
+        let mut stages = self.conditions.iter().filter(|it| it.axis == STAGE);
+        stages.all(|it| it.values.iter().any(|(value, _)| value == stage))
+    }
+
     /// Reports axes and values that do not exist.
     pub(crate) fn check(&self, index: usize, grid: &Grid, stages: &[&str], faults: &mut Faults) {
         for Condition {

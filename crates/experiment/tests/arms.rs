@@ -124,7 +124,7 @@ fn sweeps_make_arms_that_know_what_they_were_made_from() {
         "{SMALL}[[arm]]\npreset = \"autoregressive\"\n\
          [[arm]]\npreset = \"SpD_DM\"\nsweep = {{}}\n\
          [[arm]]\npreset = \"L_DM\"\nsweep = {{ \"learn.lr\" = [1e-3, 0.5] }}\n\
-         [sweep]\n\"decode.k\" = [1, 2]\n\"learn.direct\" = [\"nll\", \"jsd\"]\n"
+         [sweep]\n\"decode.k\" = [1, 2]\n\"learn.direct\" = [\"nll\", \"forward-kl\"]\n"
     );
     let plan = plan(&text);
     let arms = &plan.jobs[0].config.arms;
@@ -133,9 +133,9 @@ fn sweeps_make_arms_that_know_what_they_were_made_from() {
         names,
         [
             "L_DM+L_N-gram (k = 1, direct = nll)",
-            "L_DM+L_N-gram (k = 1, direct = jsd)",
+            "L_DM+L_N-gram (k = 1, direct = forward-kl)",
             "L_DM+L_N-gram (k = 2, direct = nll)",
-            "L_DM+L_N-gram (k = 2, direct = jsd)",
+            "L_DM+L_N-gram (k = 2, direct = forward-kl)",
             "autoregressive",
             "SpD_DM",
             "L_DM (lr = 0.001)",
@@ -146,7 +146,7 @@ fn sweeps_make_arms_that_know_what_they_were_made_from() {
     assert_eq!(from.arm, "L_DM+L_N-gram");
     let values = [
         ("decode.k".to_owned(), json!(2)),
-        ("learn.direct".to_owned(), json!("jsd")),
+        ("learn.direct".to_owned(), json!("forward-kl")),
     ];
     assert_eq!(from.values, values);
     assert_eq!(plan.experiment.arms_named("L_DM").count(), 2);
@@ -212,12 +212,12 @@ fn borrowing_is_checked() {
 fn what_a_padded_drafter_cannot_learn_is_refused() {
     let with = |stream: bool, set: &str| {
         format!(
-            "[models]\npad_stream = {stream}\ndrafter = {{ path = \"d\", pad_layers = 2 }}\n\
+            "[models]\npad_stream = {stream}\ndrafter = {{ path = \"d\", pad_width = 2 }}\n\
              [[arm]]\npreset = \"L_DM\"\nset = {{ {set} }}\n"
         )
     };
     let blocks = refused(&with(false, "\"learn.blocks\" = 1"));
-    says(&blocks, &["idle blocks", "must be 0 instead of 1"]);
+    says(&blocks, &["drafter is padded", "must be 0 instead of 1"]);
     let within = with(true, "\"learn.within\" = 8");
     says(
         &refused(&within),

@@ -68,7 +68,7 @@ fn a_model_that_is_only_a_path_replaces_a_padded_one() {
         &SMALL.replace("[grid]", "[models]\ndrafter = \"hf:a/b\"\n[grid]"),
     )]);
     let plan = files.load("x.toml", &[]).unwrap();
-    assert!(plan.experiment.models.drafter.padding.is_none());
+    assert_eq!(plan.experiment.models.drafter.pad_width, 0);
 }
 
 #[test]

@@ -267,6 +267,22 @@ fn parts_of_a_grid_from_the_command_line_need_no_conditions() {
 }
 
 #[test]
+fn an_arm_without_state_cannot_begin_to_adapt_in_a_later_stage() {
+    for (key, value) in [
+        ("decode.lookup", "\"prompt\""),
+        ("decode.policy", "\"throughput\""),
+    ] {
+        let text = STAGES
+            .replace("\"decode.threads\" = 2", &format!("\"{key}\" = {value}"))
+            .replace("preset = \"L_DM\"", "preset = \"SpD_DM\"");
+        says(
+            &common::wrong(&text),
+            &[key, "arm `SpD_DM`: is not what it was in stage `stream`"],
+        );
+    }
+}
+
+#[test]
 fn what_is_learnt_must_fit_the_stage_that_starts_from_it() {
     for (key, value) in [
         ("learn.objective", "\"none\""),

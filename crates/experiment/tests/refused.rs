@@ -104,7 +104,7 @@ fn models_that_are_missing() {
         &["x.toml:11: models.targets.L.pad: unknown field `pad`"],
     );
     says(
-        &small("[models]\ntargets.L = { pad_layers = 3 }\n"),
+        &small("[models]\ntargets.L = { pad_width = 3 }\n"),
         &["models.targets.L", "`path`"],
     );
     says(
@@ -117,8 +117,8 @@ fn models_that_are_missing() {
         ],
     );
     says(
-        &small("[models]\ntargets.L = { path = \"x\", pad_layers = -3 }\n"),
-        &["pad_layers", "-3"],
+        &small("[models]\ntargets.L = { path = \"x\", pad_width = -3 }\n"),
+        &["pad_width", "-3"],
     );
     says(
         &small("[models]\ndraftr = \"x\"\n"),

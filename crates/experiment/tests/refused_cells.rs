@@ -181,6 +181,19 @@ fn conditions_that_match_nothing() {
         "{only_train}[[when]]\ntask = \"xsum\"\nprompts = {{ test = 7 }}\n"
     ));
     says(&text, &["when.0.prompts.test: no stage has prompts.test"]);
+    let later = "[stage.later]\nfrom = \"stream\"\nprompts = { test = 5 }\n";
+    let of_later = "[[when]]\nstage = \"later\"\nprompts = { train = 7 }\n";
+    says(
+        &small(&format!("{later}{of_later}")),
+        &["when.0.prompts.train: no stage has prompts.train"],
+    );
+    let drift = only_train.replace("task = [\"gsm8k\", \"xsum\"]\n", "");
+    says(
+        &wrong(&format!(
+            "{drift}[[segment]]\ntask = \"a\"\nprompts = {{ test = 7 }}\n"
+        )),
+        &["segment.0.prompts.test: no stage has prompts.test"],
+    );
 }
 
 #[test]

@@ -102,9 +102,6 @@ struct Task<'a> {
 }
 
 /// Packs the rows of `parts` on so many threads.
-///
-/// # Errors
-/// Those of the source.
 pub(crate) fn pack(
     source: &dyn TensorSource,
     parts: &[Part],

@@ -12,10 +12,6 @@ use serde_json::{Map, Value};
 
 /// The rows of a parquet file, with the named columns. A column may hold texts, numbers, or lists
 /// of them.
-///
-/// # Errors
-/// From this call: an unreadable file, or one that lacks a column. From the iterator: a damaged
-/// row.
 pub(crate) fn read_rows(
     path: &Path,
     columns: &[&str],

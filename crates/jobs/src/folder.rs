@@ -15,6 +15,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use results::{EXPERIMENT_FILE, MANIFEST_FILE};
+
 use crate::files::{create_folder, entries, is_part};
 use crate::{JobId, JobsError};
 
@@ -45,7 +47,7 @@ impl RunRoot {
 
     /// File with the experiment and its jobs.
     pub fn record(&self) -> PathBuf {
-        self.path.join("experiment.json")
+        self.path.join(EXPERIMENT_FILE)
     }
 
     /// Folder of scripts, lists and logs for Slurm.
@@ -128,7 +130,7 @@ impl JobFolder {
     /// File with the job's status, program and configuration. The job writes it; `complete` is its
     /// last write.
     pub fn manifest(&self) -> PathBuf {
-        self.path.join("manifest.json")
+        self.path.join(MANIFEST_FILE)
     }
 
     /// File of the answers so far, one per line, while the job runs.

@@ -4,9 +4,10 @@
 use crate::support;
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jobs::{JobsError, Progress, exit, run_local, status};
-use support::{Run, assert_timed_alone, fine, id, options, two_stages, write_manifest};
+use support::{Run, assert_timed_alone, fine, id, options, two_stages, until, write_manifest};
 
 #[test]
 fn one_worker_keeps_the_order() {
@@ -31,14 +32,18 @@ fn one_worker_keeps_the_order() {
 #[test]
 fn timed_jobs_are_alone_and_others_are_not() {
     let run = Run::new(two_stages(6));
-    let summary = run.run(&options(4), &fine);
-    assert_eq!(summary.finished.len(), 12);
-    let log = run.log();
-    assert_timed_alone(&log);
-    assert!(
-        log[0].starts_with("start stream") && log[1].starts_with("start stream"),
-        "{log:?}"
-    );
+    let begun = AtomicUsize::new(0);
+    let summary = run.run(&options(4), &|job, _| {
+        if job.id.stage() == "stream" {
+            begun.fetch_add(1, Ordering::SeqCst);
+            until("all workers have a job", || {
+                begun.load(Ordering::SeqCst) >= 4
+            });
+        }
+        Ok(())
+    });
+    assert_eq!(summary.finished.len(), 12, "{summary:?}");
+    assert_timed_alone(&run.log());
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jobs::{JobContext, JobSpec, RunRoot, run_local, status};
 use support::{
-    Run, assert_timed_alone, fine, id, options, traces, two_stages, work, write_manifest,
+    Run, assert_timed_alone, fine, id, options, traces, two_stages, until, work, write_manifest,
 };
 
 const ROOT: &str = "JOBS_TEST_ROOT";
@@ -55,14 +55,6 @@ fn spawn(root: &Path, workers: usize, pause_ms: u64) -> Child {
         .stdout(Stdio::null())
         .spawn()
         .unwrap()
-}
-
-fn until(what: &str, mut test: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !test() {
-        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// Number of starts of each job.
@@ -138,7 +130,8 @@ fn waiting_jobs_of_a_timed_one_say_so() {
     });
     let summary = run.run(&options(1), &fine);
     assert!(child.wait().unwrap().success());
-    assert!(!summary.skipped.is_empty());
+    // Beside the jobs that were complete before, those that the other process did.
+    assert!(summary.skipped.len() > CELLS, "{summary:?}");
     let events = run.events();
     let waits = |line: &String| line.ends_with("jobs of other processes to end");
     assert!(events.iter().any(waits), "{events:?}");

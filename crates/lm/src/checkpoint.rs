@@ -99,9 +99,6 @@ impl Checkpoint {
 }
 
 /// Checks that exactly these tensors are there, with these shapes.
-///
-/// # Errors
-/// Missing, misshapen or leftover tensors; the error names `origin`.
 pub(crate) fn check_tensors(
     tensors: &BTreeMap<String, HostTensor>,
     expected: &[(String, Vec<usize>)],
@@ -134,9 +131,6 @@ pub(crate) fn check_tensors(
 }
 
 /// Rows of a tensor in memory: entries of the outermost dimension, or single values of a vector.
-///
-/// # Errors
-/// No such tensor or rows; the error names `origin`.
 pub(crate) fn rows_of<'a>(
     tensors: &'a BTreeMap<String, HostTensor>,
     name: &str,

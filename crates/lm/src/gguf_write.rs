@@ -66,13 +66,8 @@ pub fn write_gguf(
     let mut keys = keys(config, stored)?;
     keys.extend(others);
     let mut part = Part::new(path)?;
-    match fill(source, stored, &keys, &mut part) {
-        Ok(()) => part.finish(),
-        Err(error) => {
-            part.discard();
-            Err(error)
-        }
-    }
+    fill(source, stored, &keys, &mut part)?;
+    part.finish()
 }
 
 fn fill(
@@ -217,7 +212,18 @@ fn write_tensor(
 ) -> Result<(), LmError> {
     let config = source.config();
     let (mut bytes, mut written) = (Vec::new(), 0);
+    let mut read = 0;
     let mut put = |values: &[f32]| {
+        // A block of integers would turn them into zeros.
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(LmError::NotFinite {
+                path: part.path().to_owned(),
+                tensor: tensor.name.clone(),
+                value: values[at],
+                at: read + at,
+            });
+        }
+        read += values.len();
         bytes.clear();
         if !tensor.encoding.encode(values, &mut bytes) {
             return Err(unwritten(format!("a tensor in {}", tensor.encoding)));

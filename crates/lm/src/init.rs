@@ -90,10 +90,6 @@ impl TensorSource for RandomWeights {
         &self.config
     }
 
-    fn check(&self) -> Result<(), LmError> {
-        Ok(())
-    }
-
     fn rows<'a>(
         &'a self,
         name: &str,

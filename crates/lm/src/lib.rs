@@ -25,7 +25,9 @@ pub use config::{
     Activation, Architecture, Biases, Block, Layer, LmConfig, Norms, QkNorm, Rope, RopeScaling,
     Rotary, is_inert,
 };
-pub use engine::{DeviceLogits, LanguageModel, ModelError, check_call, conformance};
+pub use engine::{
+    DeviceLogits, LanguageModel, ModelError, check_call, conformance, forward_to_inner,
+};
 pub use error::LmError;
 pub use gguf_write::{GgufType, check_gguf, write_gguf};
 pub use init::{RandomWeights, random_checkpoint};

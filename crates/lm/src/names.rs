@@ -55,7 +55,7 @@ impl Norms {
 
 /// Tensors of one block with their shapes in memory, `[out, in]` for projections. Matrices with the
 /// same input follow each other.
-pub(crate) fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
+fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (d, f) = (config.hidden_size, config.intermediate_size);
     let (q, kv) = (config.q_width(), config.kv_width());
     let norms = config.block.norms.names();

@@ -19,11 +19,14 @@ pub trait TensorSource: Sync {
     /// Shape of the model. The source has all of its [`expected_tensors`].
     fn config(&self) -> &LmConfig;
 
-    /// Checks everything that can be checked without reading every value.
+    /// Checks everything that can be checked without reading every value. By default there is
+    /// nothing: files are checked when they are opened.
     ///
     /// # Errors
     /// Missing, leftover or misshapen tensors.
-    fn check(&self) -> Result<(), LmError>;
+    fn check(&self) -> Result<(), LmError> {
+        Ok(())
+    }
 
     /// Rows of a tensor under its Hugging Face name, one after the other. Rows are entries of the
     /// outermost dimension, or single values of a vector.

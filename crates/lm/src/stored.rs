@@ -254,11 +254,6 @@ impl TensorSource for StoredCheckpoint {
         &self.config
     }
 
-    fn check(&self) -> Result<(), LmError> {
-        // Checked when the files were opened.
-        Ok(())
-    }
-
     fn rows<'a>(
         &'a self,
         name: &str,

@@ -58,11 +58,21 @@ impl StoredType {
     }
 }
 
-/// A file that is being written under a temporary name.
+/// A file that is being written under a temporary name. One that is not finished is removed.
 pub(crate) struct Part {
     path: PathBuf,
     part: PathBuf,
     to: BufWriter<File>,
+    is_kept: bool,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            // The earlier error is the one to report.
+            let _ = std::fs::remove_file(&self.part);
+        }
+    }
 }
 
 impl Part {
@@ -75,6 +85,7 @@ impl Part {
             path: path.to_owned(),
             part,
             to: BufWriter::with_capacity(1 << 20, file),
+            is_kept: false,
         })
     }
 
@@ -88,28 +99,24 @@ impl Part {
         self.to.flush().map_err(LmError::io(&self.part))
     }
 
+    /// Path of the file once it is finished.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Temporary path of the file.
     pub(crate) fn place(&self) -> &Path {
         &self.part
     }
 
-    /// Removes the file.
-    pub(crate) fn discard(self) {
-        drop(self.to);
-        // The earlier error is the one to report.
-        let _ = std::fs::remove_file(&self.part);
-    }
-
     /// Moves the file to its place, with all of its content on the disk.
-    pub(crate) fn finish(self) -> Result<(), LmError> {
-        let Self { path, part, to } = self;
-        let file = to
-            .into_inner()
-            .map_err(|e| LmError::io(&part)(e.into_error()))?;
-        file.sync_all().map_err(LmError::io(&part))?;
-        drop(file);
-        std::fs::rename(&part, &path).map_err(LmError::io(&path))?;
-        sync_folder(path.parent().unwrap_or(Path::new(".")))
+    pub(crate) fn finish(mut self) -> Result<(), LmError> {
+        self.flush()?;
+        let synced = self.to.get_ref().sync_all();
+        synced.map_err(LmError::io(&self.part))?;
+        std::fs::rename(&self.part, &self.path).map_err(LmError::io(&self.path))?;
+        self.is_kept = true;
+        sync_folder(self.path.parent().unwrap_or(Path::new(".")))
     }
 }
 

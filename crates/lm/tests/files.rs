@@ -285,6 +285,7 @@ fn weights_are_written_before_their_configuration() {
     std::fs::create_dir_all(folder.path().join("model.safetensors/in-the-way")).unwrap();
     assert!(model(6).save(folder.path(), StoredType::Bf16).is_err());
     assert!(!folder.path().join("config.json").exists());
+    assert!(!folder.path().join("model.safetensors.part").exists());
 }
 
 #[test]

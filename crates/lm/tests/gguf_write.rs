@@ -33,6 +33,19 @@ fn written(model: &Checkpoint, stored: GgufType) -> Result<Checkpoint, LmError> 
 }
 
 #[test]
+fn what_is_no_number_is_not_written() {
+    for wrong in [f32::NAN, f32::INFINITY] {
+        let mut model = random_checkpoint(&config("llama", &json!({})), 7);
+        let name = "model.layers.1.mlp.up_proj.weight";
+        model.tensors.get_mut(name).unwrap().data[100] = wrong;
+        match written(&model, GgufType::Q8_0) {
+            Err(LmError::NotFinite { at: 100, .. }) => {}
+            other => panic!("{wrong}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn what_is_written_is_read_rounded_once() {
     let wide = json!({"head_dim": 32});
     let llama3 = json!({"rope_scaling": {

@@ -7,7 +7,7 @@ use cpu_engine::CpuEngine;
 use gpu_engine::GpuEngine;
 #[cfg(feature = "gpu")]
 use lm::LmError;
-use lm::{Checkpoint, DeviceLogits, LanguageModel, ModelError, Tail, WeightType};
+use lm::{Checkpoint, LanguageModel, ModelError, Tail, WeightType, forward_to_inner};
 use vocab_align::{TokenId, raw_ids};
 
 use crate::Packed;
@@ -167,45 +167,7 @@ impl Engine {
 }
 
 impl LanguageModel for Engine {
-    fn vocab_size(&self) -> usize {
-        self.shown().vocab_size()
-    }
-
-    fn len(&self) -> usize {
-        self.shown().len()
-    }
-
-    fn max_len(&self) -> usize {
-        self.shown().max_len()
-    }
-
-    fn truncate(&mut self, len: usize) {
-        self.decoder().truncate(len);
-    }
-
-    fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        self.decoder().forward(ids, logits)
-    }
-
-    fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        self.decoder().prefill(ids)
-    }
-
-    fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        self.decoder().prompt(ids, logits)
-    }
-
-    fn abstains(&self) -> bool {
-        self.shown().abstains()
-    }
-
-    fn state(&self) -> &[f32] {
-        self.shown().state()
-    }
-
-    fn device_logits(&mut self, tokens: usize) -> Option<&mut dyn DeviceLogits> {
-        self.decoder().device_logits(tokens)
-    }
+    forward_to_inner!(shown, decoder);
 }
 
 /// Logs the device and kernels with the first engine of the process.

@@ -231,9 +231,6 @@ fn asks(value: &Value, neutral: Option<f64>) -> bool {
 
 /// The stop tokens that a folder's `config.json` names, of the text model if it has several parts;
 /// none if there is no such file.
-///
-/// # Errors
-/// A file that cannot be read or is not an object; an `eos_token_id` that is not an id.
 pub(crate) fn configured_ends(folder: &Path) -> Result<Vec<u32>> {
     let path = folder.join(CONFIG);
     let Some(keys) = object(&path)? else {

@@ -74,20 +74,14 @@ pub const DRAFT_ROOM: usize = 256;
 /// them or a learner reads them, and the text that it dereferences to.
 pub struct ModelFolder<I: TokenId> {
     weights: Arc<StoredCheckpoint>,
-    padding: Padding,
+    /// Number of idle inner columns of every MLP.
+    pad_width: usize,
     /// Configuration of the padded model.
     config: LmConfig,
     /// Packed weights in use, by device and format. All engines of a device and format share them.
     packed: Mutex<BTreeMap<(String, &'static str), packed::Weak>>,
     /// Vocabulary, template, special tokens.
     pub text: ModelText<I>,
-}
-
-/// Numbers of idle blocks, and of idle inner columns per MLP.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Padding {
-    layers: usize,
-    width: usize,
 }
 
 impl<I: TokenId> Deref for ModelFolder<I> {
@@ -108,16 +102,15 @@ impl<I: TokenId> ModelFolder<I> {
         let path = &*folder::model_folder(path)?;
         let weights = StoredCheckpoint::open(path)?;
         let text = ModelText::of(path, weights.config())?;
-        Ok(Self::new(Arc::new(weights), Padding::default(), text))
+        Ok(Self::new(Arc::new(weights), 0, text))
     }
 
-    fn new(weights: Arc<StoredCheckpoint>, padding: Padding, text: ModelText<I>) -> Self {
+    fn new(weights: Arc<StoredCheckpoint>, pad_width: usize, text: ModelText<I>) -> Self {
         let mut config = weights.config().clone();
-        config.num_layers += padding.layers;
-        config.intermediate_size += padding.width;
+        config.intermediate_size += pad_width;
         Self {
             weights,
-            padding,
+            pad_width,
             config,
             packed: Mutex::default(),
             text,
@@ -134,15 +127,12 @@ impl<I: TokenId> ModelFolder<I> {
         &self.weights
     }
 
-    /// The same model with `layers` more idle blocks and `width` more idle inner columns in every
-    /// MLP, which cost time and do not change its output.
+    /// The same model with `width` more idle inner columns in every MLP, which cost time and do not
+    /// change its output.
     #[must_use]
-    pub fn padded(&self, layers: usize, width: usize) -> Self {
-        let padding = Padding {
-            layers: self.padding.layers + layers,
-            width: self.padding.width + width,
-        };
-        Self::new(Arc::clone(&self.weights), padding, self.text.clone())
+    pub fn padded(&self, width: usize) -> Self {
+        let pad_width = self.pad_width + width;
+        Self::new(Arc::clone(&self.weights), pad_width, self.text.clone())
     }
 
     /// Reads the weights into memory, in f32, padding included: for models that learn.
@@ -151,9 +141,9 @@ impl<I: TokenId> ModelFolder<I> {
     /// A file that cannot be read any more.
     pub fn checkpoint(&self) -> Result<Checkpoint, LmError> {
         let checkpoint = Checkpoint::of(&*self.weights)?;
-        Ok(match self.padding {
-            padding if padding == Padding::default() => checkpoint,
-            Padding { layers, width } => checkpoint.pad_width(width).pad_layers(layers),
+        Ok(match self.pad_width {
+            0 => checkpoint,
+            width => checkpoint.pad_width(width),
         })
     }
 
@@ -176,7 +166,7 @@ impl<I: TokenId> ModelFolder<I> {
         let shared = packed.get(&key).and_then(packed::Weak::upgrade);
         let weights = match shared {
             Some(weights) => weights,
-            None if self.padding == Padding::default() => self.pack(&*self.weights, settings)?,
+            None if self.pad_width == 0 => self.pack(&*self.weights, settings)?,
             None => self.pack(&self.checkpoint()?, settings)?,
         };
         packed.insert(key, weights.downgrade());

@@ -30,6 +30,8 @@ pub struct TorchSettings {
     /// Device: `cpu`, `cuda`, `cuda:N`, `mps`; or `auto`, which spreads the model if accelerate is
     /// installed, and otherwise takes the first of `cuda`, `mps` and `cpu`.
     pub device: String,
+    /// Threads of the processor that PyTorch computes with; `None` for its own choice.
+    pub threads: Option<usize>,
     /// Maximum duration of a call.
     pub timeout: Duration,
     /// For measurements: the worker counts the seconds of forwards, each of which lasts at least so
@@ -49,6 +51,7 @@ impl Default for TorchSettings {
         Self {
             dtype: Dtype::default(),
             device: Self::DEVICE.to_owned(),
+            threads: None,
             timeout: Self::TIMEOUT,
             clock: None,
         }
@@ -123,6 +126,7 @@ impl TargetFolder {
             dtype: settings.dtype,
             device_map: settings.device.clone(),
             max_len: None,
+            threads: settings.threads,
             timeout: settings.timeout,
             clock: settings.clock,
         })

@@ -37,7 +37,7 @@ fn the_text_of_a_model_needs_no_weights() -> Result {
     assert_eq!(text.stop_tokens(), whole.stop_tokens());
     assert!(!text.stop_tokens().is_empty());
     assert_eq!(whole.path, shipped());
-    assert_eq!(whole.padded(1, 8).encode(&prompt)?, text.encode(&prompt)?);
+    assert_eq!(whole.padded(8).encode(&prompt)?, text.encode(&prompt)?);
     Ok(())
 }
 
@@ -90,8 +90,9 @@ fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
     lm::conformance::check(|| folder.engine(short).unwrap())?;
     let (first, second) = (logits(&mut one)?, logits(&mut other)?);
     assert_eq!(first, second);
-    let padded = folder.padded(1, 8);
-    assert_eq!(padded.config().num_layers, folder.config().num_layers + 1);
+    let padded = folder.padded(8);
+    let columns = |folder: &ModelFolder<TargetId>| folder.config().intermediate_size;
+    assert_eq!(columns(&padded), columns(&folder) + 8);
     assert_eq!(logits(&mut padded.engine(settings)?)?, first);
     // New weights of one engine leave the other as it was.
     let mut learnt = folder.checkpoint()?;

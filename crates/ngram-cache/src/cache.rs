@@ -134,6 +134,9 @@ pub struct NgramCache {
     generation: u64,
 }
 
+/// Size of a rival with its key.
+const RIVAL_BYTES: usize = size_of::<(u32, Rival)>();
+
 /// A target token that claims an n-gram which stands for another one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rival {
@@ -219,13 +222,7 @@ impl NgramCache {
             order.insert(entry, 1);
         }
         self.generation += 1;
-        if self
-            .config
-            .max_bytes
-            .is_some_and(|max| self.memory_bytes() > max)
-        {
-            self.compact();
-        }
+        self.keep_memory();
         if victims.is_empty() {
             Insertion::New
         } else {
@@ -233,9 +230,23 @@ impl NgramCache {
         }
     }
 
-    /// Counts a sighting of an n-gram for another token than the one it stands for.
+    /// Gives up unused capacity if the limit in bytes asks for it.
+    fn keep_memory(&mut self) {
+        let over = |max| self.memory_bytes() > max;
+        if self.config.max_bytes.is_some_and(over) {
+            self.compact();
+        }
+    }
+
+    /// Counts a sighting of an n-gram for another token than the one it stands for. If the limit in
+    /// bytes has no room for the count, it is not kept.
     fn claim(&mut self, entry: u32, target: TargetId) -> Insertion {
         let kept = TargetId(self.trie.entry(entry).target);
+        let needed = self.budgeted_bytes() + RIVAL_BYTES;
+        let full = self.config.max_bytes.is_some_and(|max| needed > max);
+        if full && !self.rivals.contains_key(&entry) {
+            return Insertion::Conflict { kept };
+        }
         let newcomer = Rival { target, count: 0 };
         let rival = self.rivals.entry(entry).or_insert(newcomer);
         if rival.target != target {
@@ -249,6 +260,7 @@ impl NgramCache {
         let Rival { count, .. } = *rival;
         let before = self.trie.entry(entry).count;
         if count <= before {
+            self.keep_memory();
             return Insertion::Conflict { kept };
         }
         *rival = Rival {
@@ -379,7 +391,7 @@ impl NgramCache {
     }
 
     fn rival_bytes(&self) -> usize {
-        self.rivals.len() * size_of::<(u32, Rival)>()
+        self.rivals.len() * RIVAL_BYTES
     }
 
     /// Size of the cache in memory, in bytes: the struct itself and every arena at its capacity

@@ -48,7 +48,7 @@ mod walk;
 pub use cache::{CacheConfig, Eviction, Insertion, Ngram, NgramCache, NgramMatch};
 pub use error::CacheError;
 pub use mine::mine;
-pub use replay::{Replay, ReplayOptions, ReplayReport, TextStart, replay};
+pub use replay::{Replay, ReplayReport, replay};
 pub use stats::CacheStats;
 pub use table::static_table;
 pub use translate::{Kind, Translated, translate};

@@ -5,55 +5,24 @@
 //! offset, and every span of one target token and n >= 2 draft tokens is an n-gram ([`mine`]).
 //! Distinct draft-token sequences are counted.
 //!
-//! The start of a text needs a choice. A SentencePiece tokenizer reads `The` at the very start of
-//! its input as `▁The`, which elsewhere stands for a space and `The`. To record it for `The` would
-//! put n-grams with wrong bytes into the cache. To leave the space out would record, once per text,
-//! the rare tokens of a word without a space before it (on XSum, with its short summaries, 5% more
-//! n-grams). [`TextStart::AfterSpace`], the default, gives both tokenizers the space that usually
-//! precedes a response: the first word is tokenised as elsewhere, and every n-gram is exact to the
-//! byte.
+//! A SentencePiece tokenizer reads `The` at the very start of its input as `▁The`, which elsewhere
+//! stands for a space and `The`. To record it for `The` would put n-grams with wrong bytes into the
+//! cache. To leave the space out would record, once per text, the rare tokens of a word without a
+//! space before it (on XSum, with its short summaries, 5% more n-grams). So both tokenizers are
+//! given the space that usually precedes a response: the first word is tokenised as elsewhere, and
+//! every n-gram is exact to the byte.
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use vocab_align::{AlignError, DraftId, TargetId, Vocabulary, align_offsets};
 
 use crate::cache::{CacheConfig, Insertion, NgramCache};
 use crate::error::CacheError;
 use crate::mine::mine;
 
-/// Text before each replayed text.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TextStart {
-    /// One space, given to both tokenizers: the text continues a prompt.
-    #[default]
-    AfterSpace,
-    /// Nothing.
-    Bare,
-}
-
-/// Options of a replay.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReplayOptions {
-    /// Limit and policy of the cache that is filled.
-    pub cache: CacheConfig,
-    /// Text before each text.
-    pub start: TextStart,
-    /// Largest number of points of the growth curve; at least the last one is kept.
-    pub growth_points: usize,
-}
-
-impl Default for ReplayOptions {
-    fn default() -> Self {
-        Self {
-            cache: CacheConfig::default(),
-            start: TextStart::default(),
-            growth_points: 200,
-        }
-    }
-}
+/// Number of steps of the growth curve.
+const GROWTH_POINTS: usize = 200;
 
 /// Results of a replay.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
@@ -76,8 +45,6 @@ pub struct ReplayReport {
     pub bytes: usize,
     /// `bytes / unique_ngrams`.
     pub bytes_per_ngram: f64,
-    /// Text before each text.
-    pub start: TextStart,
     /// Number of n-grams by length n.
     pub lengths: BTreeMap<usize, usize>,
     /// Number of n-grams by number of times seen (Figure 7).
@@ -96,7 +63,8 @@ pub struct Replay {
     pub cache: NgramCache,
 }
 
-/// Tokenises each text with both vocabularies and inserts the mined n-grams into a cache.
+/// Tokenises each text with both vocabularies and inserts the mined n-grams into a cache with this
+/// limit and policy.
 ///
 /// # Errors
 /// [`CacheError::Tokenise`] with the number of the text that a tokenizer refuses.
@@ -104,22 +72,19 @@ pub fn replay<T: AsRef<str>>(
     texts: impl IntoIterator<Item = T>,
     draft: &Vocabulary<DraftId>,
     target: &Vocabulary<TargetId>,
-    options: &ReplayOptions,
+    config: CacheConfig,
 ) -> Result<Replay, CacheError> {
-    let mut cache = NgramCache::new(options.cache);
-    let mut report = ReplayReport {
-        start: options.start,
-        ..ReplayReport::default()
-    };
+    let mut cache = NgramCache::new(config);
+    let mut report = ReplayReport::default();
     for text in texts {
         let text = text.as_ref();
         let refused = |source: AlignError| CacheError::Tokenise {
             text: report.texts,
             source,
         };
-        let text = match options.start {
-            TextStart::AfterSpace if !text.is_empty() => &format!(" {text}"),
-            _ => text,
+        let text = match text {
+            "" => "",
+            text => &format!(" {text}"),
         };
         let (draft_ids, draft_lengths) = draft
             .encode_with_lengths(text.as_bytes())
@@ -142,7 +107,7 @@ pub fn replay<T: AsRef<str>>(
         }
         report.growth.push((report.target_tokens, cache.len()));
     }
-    report.growth = thinned(report.growth, options.growth_points);
+    report.growth = thinned(report.growth);
     report.read_cache(&cache);
     Ok(Replay { report, cache })
 }
@@ -159,13 +124,13 @@ impl ReplayReport {
     }
 }
 
-/// Reduces the points to about `most`, at equal steps of target tokens. The last one is always
-/// kept.
-fn thinned(points: Vec<(usize, usize)>, most: usize) -> Vec<(usize, usize)> {
+/// Reduces the points to about [`GROWTH_POINTS`], at equal steps of target tokens. The last one is
+/// always kept.
+fn thinned(points: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
     let Some(&last) = points.last() else {
         return points;
     };
-    let step = last.0.div_ceil(most.max(1)).max(1);
+    let step = last.0.div_ceil(GROWTH_POINTS).max(1);
     let mut next = step;
     points
         .into_iter()

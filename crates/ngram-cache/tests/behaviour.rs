@@ -1,7 +1,8 @@
 //! Cases worked by hand: several n-grams per token, prefixes, eviction, traversal, mining.
 
 use ngram_cache::{
-    CacheConfig, Eviction, Insertion, Kind, NgramCache, NgramMatch, mine, static_table, translate,
+    CacheConfig, Eviction, Insertion, Kind, Ngram, NgramCache, NgramMatch, mine, static_table,
+    translate,
 };
 use vocab_align::{AlignedSpan, DraftId, TargetId, Vocabulary};
 
@@ -333,6 +334,14 @@ fn a_byte_budget_is_kept() {
                 }
                 most = most.max(cache.memory_bytes());
                 assert!(cache.is_empty() || cache.budgeted_bytes() <= bytes);
+            }
+            // Known n-grams, seen for other tokens.
+            let known: Vec<_> = cache.entries().collect();
+            for Ngram { draft, target, .. } in known {
+                cache.insert(&draft, TargetId(target.0 + 1000));
+                most = most.max(cache.memory_bytes());
+                let used = cache.budgeted_bytes();
+                assert!(used <= bytes, "{eviction:?}: {used} of {bytes}");
             }
             let empty = NgramCache::new(CacheConfig::default()).memory_bytes();
             assert!(

@@ -6,9 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use ngram_cache::{
-    Eviction, NgramCache, ReplayOptions, ReplayReport, TextStart, replay, translate,
-};
+use ngram_cache::{CacheConfig, Eviction, NgramCache, ReplayReport, replay, translate};
 use serde_json::Value;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, Vocabulary};
 
@@ -90,7 +88,7 @@ fn unique_ngrams_and_memory_on_the_real_datasets() {
         let target = vocabulary::<TargetId>(&shared, name);
         for (task, published) in tasks {
             let texts = references(&shared, task);
-            let replayed = replay(&texts, &draft, &target, &ReplayOptions::default()).unwrap();
+            let replayed = replay(&texts, &draft, &target, CacheConfig::default()).unwrap();
             let report = &replayed.report;
             let off = deviation(report.unique_ngrams, published);
             println!("{name} {task} ({off:+.2}%): {}", line(report));
@@ -137,7 +135,7 @@ fn a_bounded_cache_stays_within_the_memory_limit_too() {
     let target = vocabulary::<TargetId>(&shared, "qwen2");
     for task in ["mbpp_humaneval", "xsum"] {
         let texts = references(&shared, task);
-        let full = replay(&texts, &draft, &target, &ReplayOptions::default()).unwrap();
+        let full = replay(&texts, &draft, &target, CacheConfig::default()).unwrap();
         for (eviction, divisor) in [
             (Eviction::Lru, 1),
             (Eviction::Lru, 2),
@@ -147,10 +145,12 @@ fn a_bounded_cache_stays_within_the_memory_limit_too() {
             (Eviction::Lfu, 4),
         ] {
             let limit = full.report.unique_ngrams / divisor;
-            let mut options = ReplayOptions::default();
-            options.cache.eviction = eviction;
-            options.cache.max_entries = Some(limit);
-            let bounded = replay(&texts, &draft, &target, &options).unwrap().report;
+            let config = CacheConfig {
+                eviction,
+                max_entries: Some(limit),
+                ..CacheConfig::default()
+            };
+            let bounded = replay(&texts, &draft, &target, config).unwrap().report;
             println!(
                 "{task} {eviction:?} 1/{divisor}: {} n-grams, {} evictions, {:.1} bytes each",
                 bounded.unique_ngrams, bounded.evictions, bounded.bytes_per_ngram
@@ -167,13 +167,12 @@ fn a_replay_is_deterministic_and_survives_saving() {
     let draft = vocabulary::<DraftId>(&shared, "llama-2");
     let target = vocabulary::<TargetId>(&shared, "llama-3");
     let texts = references(&shared, "mbpp_humaneval");
-    let mut options = ReplayOptions {
-        start: TextStart::Bare,
-        ..ReplayOptions::default()
+    let config = CacheConfig {
+        eviction: Eviction::Lfu,
+        max_entries: Some(700),
+        ..CacheConfig::default()
     };
-    options.cache.eviction = Eviction::Lfu;
-    options.cache.max_entries = Some(700);
-    let run = || replay(&texts, &draft, &target, &options).unwrap();
+    let run = || replay(&texts, &draft, &target, config).unwrap();
     let (first, second) = (run(), run());
     assert_eq!(first.report, second.report);
 
@@ -197,7 +196,7 @@ fn a_cache_made_with_other_tokenizers_is_told_apart() {
     let qwen = vocabulary::<TargetId>(&shared, "qwen2");
     let llama = vocabulary::<TargetId>(&shared, "llama-3");
     let texts = ["an unbelievable antidisestablishmentarianism"];
-    let made = replay(texts, &draft, &qwen, &ReplayOptions::default()).unwrap();
+    let made = replay(texts, &draft, &qwen, CacheConfig::default()).unwrap();
     assert!(made.report.unique_ngrams > 0);
     made.cache.check_bytes(&draft, &qwen).unwrap();
     let error = made
@@ -216,7 +215,7 @@ fn translations_spell_the_draft_and_are_fast() {
     let alignment = Alignment::build(&draft, &target, MappingMode::Bytes);
     let direct = |token| alignment.direct(token);
     let texts = references(&shared, "xsum");
-    let cache = replay(&texts, &draft, &target, &ReplayOptions::default())
+    let cache = replay(&texts, &draft, &target, CacheConfig::default())
         .unwrap()
         .cache;
     let ids: Vec<Vec<DraftId>> = texts[..500]

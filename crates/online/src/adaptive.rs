@@ -60,7 +60,6 @@ pub(super) struct Adaptive {
     measured: Option<BTreeMap<String, MeasuredCosts>>,
     /// Name of the target in use.
     target: String,
-    unjudged: bool,
     /// Number of prompts between two training steps of a head whose drafter does not learn.
     every: usize,
     prompts: u32,
@@ -118,7 +117,6 @@ impl Adaptive {
             costs: (&arm.decode.costs).into(),
             measured: arm.decode.costs.measured.then(BTreeMap::new),
             target: String::new(),
-            unjudged: arm.head.unjudged,
             every: arm.learn.every,
             prompts: 0,
             settings: arm.head.settings(),
@@ -144,11 +142,6 @@ impl Adaptive {
             self.others.insert(before, last);
         }
         self.plans.clear();
-    }
-
-    /// True if proposals after the first rejected one are to be scored.
-    pub(super) fn scores_unjudged(&self) -> bool {
-        self.unjudged && self.training.is_online()
     }
 
     /// Costs that decisions are based on.
@@ -203,13 +196,7 @@ impl Adaptive {
         self.plans.clear();
         let examples = collects.then_some(examples);
         let chains = &mut self.known.chains;
-        Ok(Box::new(LabelRecorder::new(
-            policy,
-            head,
-            chains,
-            examples,
-            self.unjudged,
-        )))
+        Ok(Box::new(LabelRecorder::new(policy, head, chains, examples)))
     }
 
     /// The best plan for the present chain of this score. It is kept until the chain or the costs

@@ -30,7 +30,7 @@ use super::specials::Specials;
 use super::start_costs::start_costs;
 use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
-use experiment::{ArmConfig, CacheUse, CostPadding, DraftSource, JobConfig, LoraSettings, Scope};
+use experiment::{ArmConfig, CacheUse, DraftSource, JobConfig, LoraSettings, Scope};
 use models::{Engine, ModelFolder, Packed};
 
 /// An answer with its example for the learner.
@@ -55,7 +55,8 @@ impl Answered {
 
 /// The padded drafter, for prompts whose costs include padding.
 struct PaddedDrafter {
-    padding: CostPadding,
+    /// Number of idle inner columns of every MLP.
+    width: usize,
     folder: Arc<ModelFolder<DraftId>>,
     /// Engine with the weights in use; `None` after a change of weights.
     engine: Option<Engine>,
@@ -79,12 +80,12 @@ impl PaddedDrafter {
                     (None, None) => None,
                 };
                 match learnt {
-                    // Training of the last blocks alone is not supported with padding after them.
+                    // Padding is added to whole checkpoints: the last blocks do not learn alone.
                     Some(learnt) => {
                         let whole = learnt.into_whole();
                         let whole = whole
                             .ok_or(OnlineError::Internal("a padded drafter learns as a whole"))?;
-                        let padded = self.padding.pad(whole);
+                        let padded = whole.pad_width(self.width);
                         self.folder.engine_with(&padded, settings)?
                     }
                     None => self.folder.engine(settings)?,
@@ -160,7 +161,6 @@ impl DraftingArm {
             true => Some(Learner::new(&drafter.checkpoint()?, arm.learn, job.seed)?),
             false => None,
         };
-        let padding = job.models.drafter.padding;
         let adaptive = Adaptive::new(arm, guests, width, job.seed)?;
         let settings = arm
             .decode
@@ -188,7 +188,7 @@ impl DraftingArm {
             drafter: own,
             control,
             padded: padded.map(|folder| PaddedDrafter {
-                padding,
+                width: job.models.drafter.pad_width,
                 folder: Arc::clone(folder),
                 engine: None,
                 in_use: None,
@@ -234,9 +234,6 @@ impl DraftingArm {
     }
 
     /// Measures the costs of rounds with a target, if decisions follow them and there are none yet.
-    ///
-    /// # Errors
-    /// A failing forward.
     pub(super) fn measure_start(&mut self, target: &mut Engine, padded: bool) -> Result<()> {
         if !self.adaptive.lacks_costs() {
             return Ok(());
@@ -282,7 +279,6 @@ impl DraftingArm {
             },
             drafter_reads: way.is_none_or(Way::drafts),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
-            score_unjudged: streamed && self.adaptive.scores_unjudged(),
             ..question.session.clone()
         };
         let mut judged = Vec::new();
@@ -330,10 +326,10 @@ impl DraftingArm {
         let mut teacher = learner
             .as_ref()
             .map(|learner| Recorder::new(&question.pair.alignment, learner.terms()));
-        let (unjudged, mut drafts) = (session.config().score_unjudged, Vec::new());
+        let mut drafts = Vec::new();
         let relabels = streamed && self.relabels;
         let mut show = |context: &[DraftId], round: &RoundOutcome| {
-            drafts.extend(JudgedDraft::new(context, round, unjudged));
+            drafts.extend(JudgedDraft::new(context, round));
         };
         let mut parts = Parts::new(match own && way.is_none_or(|way| way == Way::Learner) {
             true => self.config.learn.within,
@@ -623,9 +619,6 @@ impl DraftingArm {
     }
 
     /// The counters of a stream, for a checkpoint.
-    ///
-    /// # Errors
-    /// An update is under way.
     pub(super) fn counts(&mut self) -> Result<ArmCounts> {
         let learner = self.learner.as_mut();
         let learnt = learner
@@ -641,9 +634,6 @@ impl DraftingArm {
     }
 
     /// Restores the counters from a checkpoint.
-    ///
-    /// # Errors
-    /// An update is under way.
     pub(super) fn count_from(&mut self, counts: ArmCounts) -> Result<()> {
         if let Some(learner) = &mut self.learner {
             learner.count_from(LearnerCounts {

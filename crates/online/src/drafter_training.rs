@@ -207,9 +207,6 @@ impl DrafterTraining {
 
     /// Loads the files that [`save`](Self::save) wrote. Of several weights those of the present
     /// name are loaded.
-    ///
-    /// # Errors
-    /// Missing files, adapters or weights of another shape.
     pub(super) fn load(&mut self, root: &Path) -> Result<()> {
         let optimizer = self.trainer.optimizer().config();
         let model = self.trainer.config().clone();
@@ -251,14 +248,12 @@ impl DrafterTraining {
     }
 
     /// Learns from `fresh` and from replayed examples; `None` if there is nothing to learn from.
-    ///
-    /// # Errors
-    /// Losses or gradients that are not finite. The weights stay as they were, and the examples are
+    /// If losses or gradients are not finite, the weights stay as they were, and the examples are
     /// dropped: later ones can be learnt from.
     pub(super) fn learn(&mut self, fresh: Vec<Example>) -> Result<Option<(Update, LearntWeights)>> {
         let learnt = self.try_learn(fresh);
         if learnt.is_err() {
-            self.trainer.clear();
+            self.trainer.clear_gradient();
         }
         learnt
     }

@@ -242,6 +242,9 @@ pub enum OnlineError {
     /// A checkpoint was written on a processor of another instruction set.
     #[error("its checkpoint was written on another instruction set")]
     OtherKernels,
+    /// A checkpoint of a timed job was written on another machine.
+    #[error("its checkpoint was timed on another machine")]
+    OtherMachine,
     /// An acceptance head was trained for another drafter.
     #[error("head.path: the head reads {head} features, the drafter has {drafter}")]
     Features {

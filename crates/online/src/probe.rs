@@ -10,7 +10,7 @@ use vocab_align::DraftId;
 use super::error::{OnlineError, Result};
 use super::prompt::EncodedPrompt;
 use super::target::{Target, streamed};
-use experiment::{CostPadding, JobConfig};
+use experiment::JobConfig;
 use models::{Engine, ModelFolder, Talk};
 use streams::{DataSource, Split, StreamSpec};
 
@@ -71,12 +71,12 @@ impl Probe {
             let encoded = EncodedPrompt::new(prompt, &before, &drafter, &target.text)?;
             prompts.push(encoded);
         }
-        let padding = match options.padded {
-            true => job.models.drafter.padding,
-            false => CostPadding::default(),
+        let width = match options.padded {
+            true => job.models.drafter.pad_width,
+            false => 0,
         };
         Ok(Self {
-            drafter: drafter.padded(padding.layers, padding.width).engine(
+            drafter: drafter.padded(width).engine(
                 decode
                     .drafter_engine()
                     .on(job.models.device_of(&job.models.drafter)),
@@ -133,27 +133,17 @@ impl Probe {
         Ok(decode_plain(engine, ids, &config, name, &mut NoSink)?)
     }
 
-    /// Answers the prompt at this index with drafts by a policy, verified in mode `tli`; `unjudged`
-    /// is [`SessionConfig::score_unjudged`].
+    /// Answers the prompt at this index with drafts by a policy, verified in mode `tli`.
     ///
     /// # Errors
     /// Errors of the models; impossible probabilities.
     ///
     /// # Panics
     /// If the index is not below [`len`](Self::len).
-    pub fn draft(
-        &mut self,
-        prompt: usize,
-        unjudged: bool,
-        policy: &mut dyn DraftPolicy,
-    ) -> Result<Generation> {
+    pub fn draft(&mut self, prompt: usize, policy: &mut dyn DraftPolicy) -> Result<Generation> {
         let name = self.name(prompt);
         let encoded = &self.prompts[prompt];
-        let settings = SessionConfig {
-            score_unjudged: unjudged,
-            ..self.session.clone()
-        };
-        let pair = self.target.pair.clone();
+        let (settings, pair) = (self.session.clone(), self.target.pair.clone());
         let engine = self.target.engine(self.padded);
         let mut session = Session::new(&mut self.drafter, engine, pair, settings)?;
         let ids = Prompt {

@@ -385,6 +385,5 @@ fn hash(tokens: &[TargetId]) -> String {
     for token in tokens {
         hasher.update(token.get().to_le_bytes());
     }
-    let digest = hasher.finalize();
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(hasher.finalize())
 }

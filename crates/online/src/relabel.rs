@@ -31,13 +31,9 @@ pub(super) struct JudgedDraft {
 }
 
 impl JudgedDraft {
-    /// The draft of a round; `None` if nothing was verified. With `unjudged`, all scored proposals
-    /// are included, as for [`labels`](adaptive_draft::labels).
-    pub(super) fn new(context: &[DraftId], outcome: &RoundOutcome, unjudged: bool) -> Option<Self> {
-        let judged = match unjudged {
-            true => outcome.scores.len(),
-            false => outcome.scores.len().min(outcome.accepted + 1),
-        };
+    /// The draft of a round; `None` if nothing was verified.
+    pub(super) fn new(context: &[DraftId], outcome: &RoundOutcome) -> Option<Self> {
+        let judged = outcome.scores.len().min(outcome.accepted + 1);
         // After looked-up tokens the context is not the one before the round.
         if outcome.proposals.first().is_some_and(is_looked_up) {
             return None;

@@ -10,7 +10,7 @@ use trace::{Template, TraceEngine, TraceError, Traces, file_sha256};
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::error::{OnlineError, Result, passed_on};
-use experiment::{CostPadding, DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
+use experiment::{DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
 use models::{
     DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, ModelsError, Talk, TargetFolder,
@@ -38,7 +38,8 @@ pub(super) struct Target {
 
 /// A padded target.
 pub(super) struct Padded {
-    padding: CostPadding,
+    /// Number of idle inner columns of every MLP.
+    width: usize,
     device: Device,
     folder: ModelFolder<TargetId>,
     pub(super) engine: Engine,
@@ -54,10 +55,11 @@ pub(super) struct Recorded {
     pub(super) described: RecordedTarget,
 }
 
-fn settings_of(torch: &TorchConfig) -> TorchSettings {
+fn settings_of(torch: &TorchConfig, threads: usize) -> TorchSettings {
     TorchSettings {
         dtype: torch.dtype,
         device: torch.device_map.clone(),
+        threads: Some(threads),
         ..TorchSettings::default()
     }
 }
@@ -101,7 +103,7 @@ impl Target {
             return Self::replay(config, trace, device, drafter, arms, streamed);
         }
         let mut folder = match &config.torch {
-            Some(torch) => TargetFolder::torch(&config.path, &settings_of(torch))?,
+            Some(torch) => TargetFolder::torch(&config.path, &settings_of(torch, first.threads))?,
             None => TargetFolder::own(&config.path)?,
         };
         let needed = config.system.is_some() || !config.chat_template_kwargs.is_empty();
@@ -123,12 +125,12 @@ impl Target {
             ..first.engine().on(device)
         };
         let engine = folder.engine(settings)?;
-        let padded = match folder.folder().filter(|_| !config.padding.is_none()) {
+        let padded = match folder.folder().filter(|_| config.pad_width > 0) {
             None => None,
             Some(own) => {
-                let padded = own.padded(config.padding.layers, config.padding.width);
+                let padded = own.padded(config.pad_width);
                 Some(Padded {
-                    padding: config.padding,
+                    width: config.pad_width,
                     device,
                     engine: padded.engine(settings)?,
                     folder: padded,
@@ -282,20 +284,18 @@ impl Padded {
         models: &ModelsConfig,
         decode: &DecodeConfig,
     ) -> Result<Padding> {
-        let draft_padding = models.drafter.padding;
+        let draft_width = models.drafter.pad_width;
         let drafts = decode
             .drafter_engine()
             .on(models.device_of(&models.drafter));
         let settings = decode.engine().on(self.device);
-        let drafter = drafter.padded(draft_padding.layers, draft_padding.width);
+        let drafter = drafter.padded(draft_width);
         let mut drafter = Stepper::new(&drafter, drafts, STEP_CONTEXT)?;
         let mut target = Stepper::new(&self.folder, settings, STEP_CONTEXT)?;
         let steps = measure(&mut drafter, &mut target)?;
         Ok(Padding {
-            layers: self.padding.layers,
-            width: self.padding.width,
-            draft_layers: draft_padding.layers,
-            draft_width: draft_padding.width,
+            width: self.width,
+            draft_width,
             steps: StepTimes {
                 draft_s: steps.draft_s,
                 target_s: steps.target_s,

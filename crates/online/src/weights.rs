@@ -1,14 +1,13 @@
 //! The trained weights of a drafter: all of them, or those of its last blocks.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use distill_loss::{Batch, Graded};
 use lm::host::Products;
-use lm::{
-    AdamW, AdamWConfig, Adapter, Checkpoint, HostTensor, LmConfig, LmError, LoraConfig, Tail,
-};
+use lm::{AdamW, AdamWConfig, Checkpoint, HostTensor, LmError, LoraConfig, Tail};
 use models::Engine;
-use trainer::{AdapterState, TailTrainer, Trainer};
+use trainer::{TailTrainer, Trainer};
 
 use super::error::Result;
 
@@ -54,9 +53,6 @@ impl LearntWeights {
     }
 
     /// Writes them over the weights of the whole model.
-    ///
-    /// # Errors
-    /// Another model.
     pub(super) fn write_over(self, base: &mut Checkpoint) -> Result<()> {
         match self {
             Self::Whole(whole) => *base = whole,
@@ -77,7 +73,7 @@ impl LearntWeights {
     }
 }
 
-/// Trainers that compute a drafter's gradients.
+/// Trainers that compute a drafter's gradients. What both have in common is a [`Trainer`].
 pub(super) enum Gradients {
     Whole(Trainer),
     Tail(TailTrainer),
@@ -119,56 +115,6 @@ impl Gradients {
                 Self::Tail(trainer.with_products(products))
             }
         })
-    }
-
-    pub(super) fn config(&self) -> &LmConfig {
-        match self {
-            Self::Whole(trainer) => trainer.config(),
-            Self::Tail(trainer) => trainer.config(),
-        }
-    }
-
-    pub(super) fn optimizer(&self) -> &AdamW {
-        match self {
-            Self::Whole(trainer) => trainer.optimizer(),
-            Self::Tail(trainer) => trainer.optimizer(),
-        }
-    }
-
-    /// The adapter in training, if there is one.
-    pub(super) fn adapter(&self) -> Option<Adapter> {
-        match self {
-            Self::Whole(trainer) => trainer.adapter(),
-            Self::Tail(trainer) => trainer.adapter(),
-        }
-    }
-
-    /// A new adapter, which changes nothing yet; `None` if weights are trained.
-    pub(super) fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
-        match self {
-            Self::Whole(trainer) => trainer.fresh_adapter(seed),
-            Self::Tail(trainer) => trainer.fresh_adapter(seed),
-        }
-    }
-
-    /// A saved adapter with its optimiser's state.
-    pub(super) fn saved_adapter(
-        &self,
-        adapter: &Adapter,
-        optimizer: AdamW,
-    ) -> Result<AdapterState, LmError> {
-        match self {
-            Self::Whole(trainer) => trainer.saved_adapter(adapter, optimizer),
-            Self::Tail(trainer) => trainer.saved_adapter(adapter, optimizer),
-        }
-    }
-
-    /// Switches to another adapter; `state` receives the previous one.
-    pub(super) fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
-        match self {
-            Self::Whole(trainer) => trainer.swap_adapter(state),
-            Self::Tail(trainer) => trainer.swap_adapter(state),
-        }
     }
 
     /// The present weights.
@@ -234,19 +180,24 @@ impl Gradients {
             }
         }
     }
+}
 
-    /// Drops the accumulated gradient.
-    pub(super) fn clear(&mut self) {
+impl Deref for Gradients {
+    type Target = Trainer;
+
+    fn deref(&self) -> &Trainer {
         match self {
-            Self::Whole(trainer) => trainer.clear_gradient(),
-            Self::Tail(trainer) => trainer.clear_gradient(),
+            Self::Whole(trainer) => trainer,
+            Self::Tail(trainer) => trainer,
         }
     }
+}
 
-    pub(super) fn step(&mut self, lr: f64) -> Result<f64, LmError> {
+impl DerefMut for Gradients {
+    fn deref_mut(&mut self) -> &mut Trainer {
         match self {
-            Self::Whole(trainer) => trainer.step(lr),
-            Self::Tail(trainer) => trainer.step(lr),
+            Self::Whole(trainer) => trainer,
+            Self::Tail(trainer) => trainer,
         }
     }
 }

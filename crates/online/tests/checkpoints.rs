@@ -163,13 +163,19 @@ fn another_jobs_checkpoint_is_not_gone_on_from() {
     assert!(out.join("checkpoint.json").exists());
     assert_eq!(run(&second.jobs[0].config, &out, 2), 2);
     assert!(!out.join("checkpoint").exists());
+    // A job that went on from its fifth prompt would have left a checkpoint after the tenth.
+    let begins_anew = || {
+        assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
+        let left = |prompts: &str| out.join("checkpoint").join(prompts).is_dir();
+        assert!(left("5") && !left("10"));
+    };
+    begins_anew();
     // A damaged checkpoint counts as none.
-    assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
     std::fs::write(out.join("checkpoint.json"), "{").unwrap();
-    assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
+    begins_anew();
     // A state that cannot be read, and journals that are too short.
     std::fs::remove_dir_all(out.join("checkpoint/5")).unwrap();
-    assert_eq!(run(&second.jobs[0].config, &out, 6), 6);
+    begins_anew();
     std::fs::write(out.join("prompts.jsonl"), "").unwrap();
     assert_eq!(run(&second.jobs[0].config, &out, usize::MAX), 26);
 }
@@ -180,13 +186,19 @@ fn a_checkpoint_of_other_inputs_is_not_gone_on_from() {
     let lab = Lab::new();
     let plan = lab.load(&experiment(4)).unwrap();
     let config = &plan.jobs[0].config;
-    for (place, key) in ["/inputs/0/sha256", "/kernels"].into_iter().enumerate() {
+    let others = [
+        ("/inputs/0/sha256", "other".into()),
+        ("/kernels", "other".into()),
+        // An untimed job has none.
+        ("/timed_on", serde_json::json!(["other", 2])),
+    ];
+    for (place, (key, other)) in others.into_iter().enumerate() {
         let out = lab.path(&format!("out-{place}"));
         assert_eq!(run(config, &out, 6), 6);
         let path = out.join("checkpoint.json");
         let mut written: serde_json::Value =
             serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        *written.pointer_mut(key).unwrap() = "other".into();
+        *written.pointer_mut(key).unwrap() = other;
         std::fs::write(&path, written.to_string()).unwrap();
         assert_eq!(run(config, &out, usize::MAX), 26, "{key}");
     }

@@ -146,16 +146,25 @@ fn text_stays_and_knowledge_survives() {
     let copying = serde_json::to_value(copying).unwrap();
     let copies = &copying["known"]["L"]["ways"]["Copies"];
     assert_eq!(copies["answers"], STREAMED, "{copying}");
-    // The seconds of every update are in a row, including those before a checkpoint and at the end;
-    // an arm that never learns has none.
+    // The seconds of every update are in the row of the answer before it, those before a checkpoint
+    // and at the end included.
     let rows = run.prompts("stream");
-    let of = |arm: &str| -> Vec<&PromptRow> { rows.iter().filter(|row| row.arm == arm).collect() };
-    assert!(of("learns").iter().map(|row| row.learn_s).sum::<f64>() > 0.0);
-    let mut late = of(UNCONTROLLED);
-    late.sort_by(|a, b| b.learn_s.total_cmp(&a.learn_s));
-    let mut late: Vec<u32> = late.iter().take(3).map(|row| row.prompt_index).collect();
-    late.sort_unstable();
-    assert_eq!(late, [15, 31, STREAMED as u32 - 1]);
+    let updates = run.cell("stream").updates().unwrap();
+    let late = updates.iter().filter(|update| update.arm == UNCONTROLLED);
+    let mut seen = Vec::new();
+    for update in late {
+        let mut own = rows.iter().filter(|row| row.arm == UNCONTROLLED);
+        let last = own.find(|row| row.prompt_index + 1 == update.prompts_seen);
+        let charged = last.unwrap().learn_s;
+        assert!(charged >= update.seconds, "{charged} s, {update:?}");
+        seen.push(update.prompts_seen);
+    }
+    assert_eq!(seen, [16, 32, STREAMED as u32]);
+    let charged = rows.iter().filter(|row| row.arm == "learns");
+    let charged: f64 = charged.map(|row| row.learn_s).sum();
+    let learnt = updates.iter().filter(|update| update.arm == "learns");
+    let learnt: f64 = learnt.map(|update| update.seconds).sum();
+    assert!(charged >= learnt, "{charged} s, {learnt} s");
 }
 
 /// In answers without the drafter, nothing was drafted.

@@ -3,50 +3,15 @@
 use crate::support;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use distill_loss::{Chunk, Example, TeacherRow};
+use distill_loss::Example;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName, Scope};
-use lm::{Checkpoint, LmConfig, random_checkpoint};
-use online::{Learner, Learnt, LearntWeights, OnlineError, SavedState};
+use online::{Learner, Learnt, LearntWeights, SavedState};
 use results::Split;
-use support::{Lab, Run, execute, models_table};
-
-fn drafter() -> Checkpoint {
-    let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}"#;
-    let config = LmConfig::from_json(json, Path::new("config.json")).unwrap();
-    random_checkpoint(&config, 3)
-}
+use support::{Lab, Run, drafter, execute, learner, models_table};
 
 fn example(seed: u32) -> Example {
-    let ids: Vec<u32> = (0..16).map(|i| (i * 7 + seed * 5) % 50).collect();
-    let shared: Arc<[u32]> = (0..50).filter(|id| id % 4 != 3).collect();
-    let law = |emitted: u32| {
-        let log_prob = move |id: &u32| if *id == emitted { -0.2 } else { -5.5 };
-        Some(TeacherRow::new(shared.iter().map(log_prob)))
-    };
-    let chunks = (4..16)
-        .map(|i| Chunk {
-            law: law(ids[i]),
-            log_prob: -0.3,
-            draft: i..i + 1,
-            targets: 1,
-            own: None,
-            special: false,
-        })
-        .collect();
-    Example {
-        ids,
-        shared,
-        chunks,
-        ..Example::default()
-    }
-}
-
-/// A learner of the losses that `config` names.
-fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
-    Learner::new(&drafter(), config, seed)
+    support::example(seed, (4..16).map(|i| (i..i + 1, 1)))
 }
 
 fn settings(rank: usize, asynchronous: bool) -> LearnConfig {

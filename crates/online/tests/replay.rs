@@ -309,10 +309,6 @@ fn what_a_recording_cannot_answer_is_told() {
         &["decode.controller", "recorded"],
     );
     told(
-        &format!("{good}[head]\nunjudged = true\n"),
-        &["head.unjudged"],
-    );
-    told(
         &experiment(&table(&trace, "Q")),
         &["L-8-train.parquet", "tokenizer"],
     );

@@ -245,7 +245,9 @@ impl Recipe {
             if own.answers == 0 || own.answer_tokens == 0 {
                 return Err(PretrainError::NoAnswers);
             }
-            if self.template.max_prompt_tokens + own.answer_tokens > self.model.max_positions {
+            // The opening token is not among those of a prompt here.
+            let longest = 1 + self.template.max_prompt_tokens + own.answer_tokens;
+            if longest > self.model.max_positions {
                 return Err(PretrainError::LongAnswers(self.model.max_positions));
             }
             let known = |task: &String| {

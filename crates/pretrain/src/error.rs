@@ -179,7 +179,7 @@ pub enum PretrainError {
     /// A prompt and its answer are longer than the model's context; the value is the length of the
     /// context.
     #[error(
-        "template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {0}"
+        "1 + template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {0}"
     )]
     LongAnswers(usize),
     /// The unlikelihood phase names a task that is not read; the value is its name.

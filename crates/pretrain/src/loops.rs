@@ -27,9 +27,6 @@ pub(crate) struct Phase<'a> {
 impl<'a> Phase<'a> {
     /// Begins the phase, or resumes it at step `step`. If the divergence from the model before the
     /// phase is part of the loss, its weights are saved in `out` at the beginning, and read later.
-    ///
-    /// # Errors
-    /// Those of the engine; saved weights that cannot be written or read.
     pub(crate) fn at(
         (recipe, own): (&'a Recipe, &'a UnlikelihoodRecipe),
         model: &mut Backend,
@@ -58,9 +55,6 @@ impl<'a> Phase<'a> {
 
     /// One step on `texts` and on fresh answers. Returns the result of the step, whose loss is that
     /// of the texts, and the share of looping tokens in the answers.
-    ///
-    /// # Errors
-    /// Those of the engine and of the trainer.
     pub(crate) fn step(
         &self,
         model: &mut Backend,

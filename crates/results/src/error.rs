@@ -96,6 +96,14 @@ pub enum ResultsError {
         /// The folder.
         path: PathBuf,
     },
+    /// Rows are to be published over those of another experiment.
+    #[error("{}: holds experiment `{other}`", path.display())]
+    OtherExperiment {
+        /// The folder.
+        path: PathBuf,
+        /// Name of the experiment in it.
+        other: String,
+    },
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
@@ -138,7 +146,7 @@ impl ResultsError {
             | Self::RowCount { .. } => {
                 "the folder is damaged or of another version; remove it and run the cell again"
             }
-            Self::IntoItself { .. } => "choose another folder",
+            Self::IntoItself { .. } | Self::OtherExperiment { .. } => "choose another folder",
             Self::Io { .. } => return None,
         };
         Some(text.to_owned())

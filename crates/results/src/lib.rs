@@ -49,7 +49,7 @@ pub use machine::{BuildInfo, MachineInfo};
 pub use manifest::{
     ArmInfo, CellInfo, CellStatus, MANIFEST_FILE, MANIFEST_SCHEMA, Manifest, Padding,
     RecordedTarget, RowCounts, SpecialInfo, StepLatency, StepTimes, SweptFrom, TorchTarget,
-    config_hash, is_complete,
+    is_complete,
 };
 pub use measure::{Answer, Sums};
 pub use metrics::Metric;

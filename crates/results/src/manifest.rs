@@ -5,7 +5,6 @@ use crate::machine::utc_now;
 use crate::record;
 use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, write_atomically};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -151,14 +150,9 @@ pub struct StepTimes {
 /// Cost padding of a target and its drafter: outputs do not change, steps take longer.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Padding {
-    /// Number of blocks added to the target.
-    pub layers: usize,
     /// Number of inner columns added to every MLP of the target.
     #[serde(default)]
     pub width: usize,
-    /// Number of blocks added to the drafter.
-    #[serde(default)]
-    pub draft_layers: usize,
     /// Number of inner columns added to every MLP of the drafter.
     #[serde(default)]
     pub draft_width: usize,
@@ -220,7 +214,8 @@ pub struct Manifest {
     pub cell: CellInfo,
     /// The resolved configuration, which determines the cell's tokens.
     pub config: serde_json::Value,
-    /// SHA-256 of the configuration's JSON, hexadecimal.
+    /// SHA-256 of the configuration's JSON with sorted keys and no spaces, as the program that
+    /// planned the job wrote it, hexadecimal.
     pub config_sha256: String,
     /// Arms in table order.
     pub arms: Vec<ArmInfo>,
@@ -261,14 +256,19 @@ pub struct Manifest {
 
 impl Manifest {
     /// The manifest of a cell that starts now. The caller sets arms, latencies, padding and inputs.
-    pub fn new(cell: CellInfo, config: serde_json::Value, build: BuildInfo) -> Self {
+    pub fn new(
+        cell: CellInfo,
+        config: serde_json::Value,
+        config_sha256: String,
+        build: BuildInfo,
+    ) -> Self {
         Self {
             schema: MANIFEST_SCHEMA,
             status: CellStatus::Running,
             error: None,
             cell,
-            config_sha256: config_hash(&config),
             config,
+            config_sha256,
             arms: Vec::new(),
             latencies: BTreeMap::new(),
             padding: BTreeMap::new(),
@@ -361,11 +361,6 @@ pub fn is_complete(dir: &Path) -> Result<bool, ResultsError> {
     }
 }
 
-/// SHA-256 of a configuration, as in [`Manifest::config_sha256`].
-pub fn config_hash(config: &serde_json::Value) -> String {
-    hex::encode(Sha256::digest(config.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -396,7 +391,7 @@ mod tests {
             rustc: String::new(),
             features: Vec::new(),
         };
-        let manifest = Manifest::new(CellInfo::default(), config, build);
+        let manifest = Manifest::new(CellInfo::default(), config, String::new(), build);
         assert!(manifest.looks_up("lookup"));
         assert!(!manifest.looks_up("L_DM") && !manifest.looks_up("other"));
         assert!(manifest.learns("L_DM"));

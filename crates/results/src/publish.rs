@@ -44,8 +44,11 @@ pub struct Published {
 /// texts: their tokens are replaced by numbers in the order of first occurrence in the cell, which
 /// preserves loops, formulas and equality of answers.
 ///
+/// An earlier publication in `to` is replaced: its cells that this run has not are removed. Cells
+/// of the run that its experiment does not list are left out.
+///
 /// # Errors
-/// [`ResultsError::IntoItself`]; an unreadable or damaged cell; a file that cannot be written.
+/// [`ResultsError::IntoItself`], [`ResultsError::OtherExperiment`]; an unreadable or damaged cell; a file that cannot be written.
 pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, ResultsError> {
     let made = std::fs::create_dir_all(to);
     made.map_err(|source| ResultsError::io("create", to, source))?;
@@ -60,7 +63,17 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         });
     }
     let mut published = Published::default();
+    let earlier = to.join(EXPERIMENT_FILE);
+    let replaces = earlier.exists();
     let experiment = from.join(EXPERIMENT_FILE);
+    if let (Some(own), Some(other)) = (name_in(&experiment)?, name_in(&earlier)?)
+        && own != other
+    {
+        return Err(ResultsError::OtherExperiment {
+            path: to.to_path_buf(),
+            other,
+        });
+    }
     let mut page = Page::default();
     if experiment.exists() {
         let text = std::fs::read_to_string(&experiment)
@@ -71,13 +84,18 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         published.bytes += line.len() as u64;
         std::fs::write(&path, line).map_err(|source| ResultsError::io("write", &path, source))?;
     }
+    let mut kept = Vec::new();
     for dir in cells(from)? {
+        let relative = dir.strip_prefix(from).unwrap_or(&dir);
+        if !page.lists(relative) {
+            continue;
+        }
+        kept.push(relative.to_path_buf());
         let reader = CellReader::open(&dir)?;
         if reader.manifest().status != CellStatus::Complete {
             published.incomplete += 1;
             continue;
         }
-        let relative = dir.strip_prefix(from).unwrap_or(&dir);
         let stage = &reader.manifest().cell.stage;
         let answers = answers && page.stage.as_ref().is_none_or(|shown| shown == stage);
         publish_cell(
@@ -87,6 +105,9 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
             &mut published,
         )?;
         published.cells += 1;
+    }
+    if replaces {
+        remove_others(to, &kept)?;
     }
     Ok(published)
 }
@@ -117,21 +138,20 @@ fn publish_cell(
         heads.iter_mut().for_each(|row| row.seconds = 0.0);
     }
     store::<PromptRow>(to, &prompts, published)?;
-    if timed || page.updates {
-        store::<UpdateRow>(to, &updates, published)?;
+    if !(timed || page.updates) {
+        updates.clear();
     }
+    store::<UpdateRow>(to, &updates, published)?;
     leave_out_early(&mut heads);
     store::<HeadRow>(to, &heads, published)?;
     let rounds = table_path::<RoundRow>(reader.dir());
-    if (timed || page.rounds) && rounds.exists() {
-        copy(&rounds, &table_path::<RoundRow>(to), published)?;
-    }
+    let wanted = (timed || page.rounds) && rounds.exists();
+    copy_if(wanted, &rounds, &table_path::<RoundRow>(to), published)?;
     // After held-out prompts alone, a cache is the one that the stream left.
     let streamed = prompts.iter().any(|row| row.split == Split::Train);
     let ngrams = reader.dir().join(NGRAMS_FILE);
-    if page.ngrams && streamed && ngrams.exists() {
-        copy(&ngrams, &to.join(NGRAMS_FILE), published)?;
-    }
+    let wanted = page.ngrams && streamed && ngrams.exists();
+    copy_if(wanted, &ngrams, &to.join(NGRAMS_FILE), published)?;
     let manifest = short(&reader.dir().join(MANIFEST_FILE))?;
     let path = to.join(MANIFEST_FILE);
     published.bytes += manifest.len() as u64;
@@ -155,17 +175,60 @@ fn short(path: &Path) -> Result<String, ResultsError> {
 }
 
 fn store<R: Row>(to: &Path, rows: &[R], published: &mut Published) -> Result<(), ResultsError> {
+    let path = table_path::<R>(to);
     if rows.is_empty() && R::TABLE != PromptRow::TABLE {
-        return Ok(());
+        return remove(&path);
     }
     write_table(to, rows)?;
-    published.bytes += std::fs::metadata(table_path::<R>(to)).map_or(0, |file| file.len());
+    published.bytes += std::fs::metadata(path).map_or(0, |file| file.len());
     Ok(())
 }
 
-fn copy(from: &Path, to: &Path, published: &mut Published) -> Result<(), ResultsError> {
+/// Copies a file, or removes the one that an earlier publication left.
+fn copy_if(
+    wanted: bool,
+    from: &Path,
+    to: &Path,
+    published: &mut Published,
+) -> Result<(), ResultsError> {
+    if !wanted {
+        return remove(to);
+    }
     let copied = std::fs::copy(from, to);
     published.bytes += copied.map_err(|source| ResultsError::io("write", to, source))?;
+    Ok(())
+}
+
+fn remove(path: &Path) -> Result<(), ResultsError> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(ResultsError::io("remove", path, source))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Name of the experiment in a file; `None` if there is no file, or no name in it.
+fn name_in(path: &Path) -> Result<Option<String>, ResultsError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => {
+            let json: Value = serde_json::from_str(&text).unwrap_or_default();
+            Ok(json["name"].as_str().map(str::to_owned))
+        }
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ResultsError::io("read", path, source)),
+    }
+}
+
+/// Removes the cells of an earlier publication that are not among `kept`, which are relative paths.
+fn remove_others(to: &Path, kept: &[PathBuf]) -> Result<(), ResultsError> {
+    for dir in cells(to)? {
+        let relative = dir.strip_prefix(to).unwrap_or(&dir);
+        if !kept.iter().any(|cell| cell == relative) {
+            let removed = std::fs::remove_dir_all(&dir);
+            removed.map_err(|source| ResultsError::io("remove", &dir, source))?;
+        }
+    }
     Ok(())
 }
 
@@ -221,6 +284,8 @@ struct Page {
     rounds: bool,
     /// True if it needs the updates of untimed cells; those of timed ones are always copied.
     updates: bool,
+    /// Folders of its cells; none if the experiment lists no jobs.
+    cells: Vec<PathBuf>,
 }
 
 impl Page {
@@ -237,12 +302,23 @@ impl Page {
                 figures.iter().any(names)
             })
         };
+        let folder = |job: &Value| {
+            let stage = Path::new(job["stage"].as_str()?);
+            Some(stage.join(job["cell"].as_str()?))
+        };
+        let jobs = experiment["jobs"].as_array();
         Self {
+            cells: jobs.into_iter().flatten().filter_map(folder).collect(),
             stage: stage.or_else(|| last?["name"].as_str()).map(str::to_owned),
             ngrams: drawn(&["frequencies", "merges"]),
             rounds: drawn(&["positions"]),
             updates: drawn(&["losses", "drift"]),
         }
+    }
+
+    /// True if the experiment lists the cell in this folder, or lists none.
+    fn lists(&self, folder: &Path) -> bool {
+        self.cells.is_empty() || self.cells.iter().any(|cell| cell == folder)
     }
 }
 

@@ -71,8 +71,8 @@ impl FreshRounds {
 /// The prompts whose answers contain an 8-gram.
 #[derive(Clone, Copy, PartialEq)]
 enum Holder<'a> {
-    /// A single prompt with this id, however often it was answered.
-    One(&'a str),
+    /// A single prompt of this task and id, however often it was answered.
+    One((&'a str, &'a str)),
     Several,
 }
 
@@ -103,9 +103,9 @@ pub fn cell_facts(rows: &[PromptRow], rounds: &[JudgedRound]) -> HashMap<usize, 
 pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
     let answers: Vec<Vec<u32>> = prompts.iter().map(|row| answer_ids(&row.answer)).collect();
     let mut holders: FxHashMap<&[u32], Holder> = FxHashMap::default();
-    let mut copies: FxHashMap<&[u32], FxHashSet<&str>> = FxHashMap::default();
+    let mut copies: FxHashMap<&[u32], FxHashSet<(&str, &str)>> = FxHashMap::default();
     for (row, answer) in prompts.iter().zip(&answers) {
-        let id = row.prompt_id.as_str();
+        let id = (row.task.as_str(), row.prompt_id.as_str());
         copies.entry(answer.as_slice()).or_default().insert(id);
         for gram in answer.windows(FORMULA) {
             let holder = holders.entry(gram).or_insert(Holder::One(id));

@@ -163,6 +163,49 @@ fn updates_are_published_where_a_figure_draws_them() {
 }
 
 #[test]
+fn an_earlier_publication_is_replaced() {
+    let root = tempfile::tempdir().unwrap();
+    let goal = tempfile::tempdir().unwrap();
+    let to = goal.path().join("published");
+    Experiment::table1().write(root.path());
+    let record = root.path().join("experiment.json");
+    let mut experiment: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    experiment["report"]["figures"] = serde_json::json!(["losses"]);
+    std::fs::write(&record, experiment.to_string()).unwrap();
+    publish(root.path(), &to, true).unwrap();
+    let cell = "stream/target=L,task=gsm8k,seed=1";
+    assert!(files(&to, cell).contains(&"updates.parquet".to_owned()));
+    // The figure goes, and so does a cell.
+    experiment["report"]["figures"] = serde_json::json!([]);
+    std::fs::write(&record, experiment.to_string()).unwrap();
+    let gone = "held-out/target=L,task=gsm8k,seed=1";
+    std::fs::remove_dir_all(root.path().join(gone)).unwrap();
+    publish(root.path(), &to, true).unwrap();
+    assert!(!files(&to, cell).contains(&"updates.parquet".to_owned()));
+    assert!(!to.join(gone).exists());
+    // Another experiment does not take its place.
+    experiment["name"] = "other".into();
+    std::fs::write(&record, experiment.to_string()).unwrap();
+    let error = publish(root.path(), &to, true).unwrap_err();
+    assert!(error.to_string().contains("holds experiment"), "{error}");
+    assert!(to.join(cell).exists());
+    experiment["name"] = "table1".into();
+    // A cell of another experiment is not published.
+    let listed = |cells: &[&str]| {
+        let job = |cell: &&str| {
+            let (stage, cell) = cell.split_once('/').unwrap();
+            serde_json::json!({ "stage": stage, "cell": cell })
+        };
+        cells.iter().map(job).collect::<Vec<_>>()
+    };
+    experiment["jobs"] = listed(&[cell]).into();
+    std::fs::write(&record, experiment.to_string()).unwrap();
+    assert_eq!(publish(root.path(), &to, true).unwrap().cells, 1);
+    assert_eq!(cells(&to).unwrap(), [to.join(cell)]);
+}
+
+#[test]
 fn a_folder_is_not_published_into_itself() {
     let root = tempfile::tempdir().unwrap();
     for to in [root.path().to_path_buf(), root.path().join("report")] {

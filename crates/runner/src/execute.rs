@@ -60,8 +60,8 @@ fn manifest(job: &Job, experiment_sha256: &str) -> Manifest {
         exclusive: config.exclusive,
         from: config.from.clone(),
     };
-    let mut manifest = Manifest::new(cell, config.to_json(), build::info());
-    manifest.config_sha256 = job.hash.clone();
+    let hash = job.hash.clone();
+    let mut manifest = Manifest::new(cell, config.to_json(), hash, build::info());
     manifest.arms = config.arms.iter().map(arm_info).collect();
     manifest.machine.kernels = Some(KernelChoice::widest().to_string());
     if config.exclusive {

@@ -315,6 +315,10 @@ fn an_interrupted_run_says_how_to_go_on() {
         said.contains("goes on from its checkpoint, after "),
         "{said}"
     );
+    let whole = folder.path().join("whole");
+    stdout(&mut run(&file, &whole, &extra));
+    let of = |root: &Path| cell(&root.join("stream/task=mini-math,seed=1"));
+    assert!(of(&out) == of(&whole), "the rows differ");
 }
 
 #[test]
@@ -395,14 +399,40 @@ fn a_cell_is_run_again_from_its_manifest() {
     stdout(omnidraft().arg("publish").args([&out, &published]));
     let again = folder.path().join("again");
     let manifest = |stage: &str| published.join(stage).join(name).join("manifest.json");
+    // As a program wrote it that had a key which is a constant now.
+    let edit = |file: &Path, change: &dyn Fn(&mut serde_json::Value)| {
+        let mut json = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        change(&mut json);
+        std::fs::write(file, json.to_string()).unwrap();
+    };
+    let hash = |stage: &str| if stage == "stream" { "e" } else { "f" }.repeat(64);
+    for stage in ["stream", "held-out"] {
+        edit(&manifest(stage), &|json| {
+            json["config"]["arms"][0]["decode"]["entropy_scale"] = 0.2.into();
+            json["config_sha256"] = hash(stage).into();
+        });
+    }
+    edit(&published.join("experiment.json"), &|json| {
+        for job in json["jobs"].as_array_mut().unwrap() {
+            let stage = job["stage"].as_str().unwrap().to_owned();
+            job["hash"] = hash(&stage).into();
+            if job["needs"].is_object() {
+                job["needs"]["hash"] = hash("stream").into();
+            }
+        }
+    });
     let early = run(&manifest("held-out"), &again, &[]).output().unwrap();
     assert_eq!(early.status.code(), Some(3), "{early:?}");
     for stage in ["stream", "held-out"] {
         stdout(&mut run(&manifest(stage), &again, &[]));
         let folder = |root: &Path| root.join(stage).join(name);
-        assert!(cell(&folder(&again)) == cell(&folder(&out)), "{stage}");
         let (old, new) = (folder(&out), folder(&again));
-        let [old, new] = [old, new].map(|folder| Manifest::read(&folder).unwrap());
+        let (cells, read) = ([&old, &new].map(|folder| cell(folder)), Manifest::read);
+        let [old, new] = [old, new].map(|folder| read(&folder).unwrap());
+        assert_eq!(new.config_sha256, hash(stage));
+        let [first, second] = cells;
+        let second = second.replace(&new.config_sha256, &old.config_sha256);
+        assert!(first == second, "{stage}");
         assert_eq!(old.cell, new.cell);
         assert_eq!(old.config, new.config);
     }
@@ -415,6 +445,8 @@ fn a_cell_is_run_again_from_its_manifest() {
     for option in [
         &["--dry-run"][..],
         &["--print-jobs"],
+        &["--jobs", "2"],
+        &["--stop-on-failure"],
         &["--launcher", "slurm"],
         &["--set", "decode.k=3"],
         &["--device", "cpu"],

@@ -105,14 +105,8 @@ fn heads_learn_take_over_and_are_kept() {
     assert!(server.metric("omnidraft_head_calibration_error{target=\"L\"}") > 0.0);
     server.stop().unwrap();
     let server = Server::start(adapting(), None);
-    for _ in 0..200 {
-        if server.metric(in_use) == 1.0 {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
     // Before any request.
-    assert_eq!(server.metric(in_use), 1.0);
+    until("the head is in use", || server.metric(in_use) == 1.0);
     assert!(server.metric(steps) >= taken);
     for prompt in PROMPTS {
         let plain = ask(&server, prompt, json!({"drafter": false})).0;

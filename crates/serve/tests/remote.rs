@@ -344,13 +344,7 @@ fn the_drafter_learns_from_laws_that_came_back() {
         assert_eq!(ask(&here, &prompt, json!({})).0, alone);
     }
     let updates = "omnidraft_updates_total{target=\"L\"}";
-    for _ in 0..200 {
-        if here.metric(updates) >= 1.0 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(here.metric(updates) >= 1.0);
+    until("an update", || here.metric(updates) >= 1.0);
     let prompt = PROMPTS[1];
     let alone = ask(&there, prompt, json!({"drafter": false})).0;
     assert_eq!(ask(&here, prompt, json!({})).0, alone);
@@ -374,13 +368,12 @@ fn who_waits_for_a_reply_holds_up_nobody() {
     let alone = PROMPTS.map(|prompt| ask(&there, prompt, json!({"drafter": false})).0);
     proxy.hold(true);
     let calls = || here.metric("omnidraft_remote_calls_total");
+    let running = || here.metric("omnidraft_running");
     std::thread::scope(|scope| {
         let far: Vec<_> = (0..2)
             .map(|i| scope.spawn(move || on("far", PROMPTS[i]).0))
             .collect();
-        while here.metric("omnidraft_running") < 2.0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("both are being answered", || running() >= 2.0);
         // Other answers are completed while no reply has come.
         for (prompt, alone) in PROMPTS.iter().zip(&alone) {
             assert_eq!(on("near", prompt).0, *alone);
@@ -405,13 +398,9 @@ fn who_waits_for_a_reply_holds_up_nobody() {
         stream
             .write_all(&[head.as_bytes(), asked.as_bytes()].concat())
             .unwrap();
-        while here.metric("omnidraft_running") < 1.0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("it is being answered", || running() >= 1.0);
         drop(stream);
-        while here.metric("omnidraft_running") > 0.0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("it is given up", || running() == 0.0);
         proxy.hold(false);
         assert_eq!(on("far", PROMPTS[4]).0, alone[4]);
     }
@@ -427,9 +416,9 @@ fn a_server_that_vanishes_is_an_error_with_a_hint() {
     let long = json!({"max_tokens": 256, "stream": true, "temperature": 1, "seed": 3});
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| here.stream("/v1/chat/completions", &body(PROMPTS[1], long)));
-        while here.metric("omnidraft_remote_calls_total") < 3.0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("three rounds are over", || {
+            here.metric("omnidraft_remote_calls_total") >= 3.0
+        });
         proxy.cut.store(true, Ordering::SeqCst);
         let said = asked.join().unwrap();
         let error: Value = serde_json::from_str(said.last().unwrap()).unwrap();

@@ -17,8 +17,9 @@ fn keeping(folder: &Path) -> Options {
     }
 }
 
-fn stream(server: &Server, model: &str, answers: usize) {
-    for i in 0..answers {
+/// Asks for answers; returns what was drafted in each.
+fn stream(server: &Server, model: &str, answers: usize) -> Vec<serde_json::Value> {
+    let ask = |i: usize| {
         let prompt = format!("What is {i} and {}?", i + 1);
         let body = json!({
             "model": model, "messages": [{"role": "user", "content": prompt}],
@@ -26,7 +27,9 @@ fn stream(server: &Server, model: &str, answers: usize) {
         });
         let (status, answer) = server.post("/v1/chat/completions", &body);
         assert_eq!(status, 200, "{answer}");
-    }
+        answer["usage"]["completion_tokens_details"].clone()
+    };
+    (0..answers).map(ask).collect()
 }
 
 fn updates(server: &Server, target: &str) -> f64 {
@@ -85,6 +88,42 @@ fn a_restart_goes_on_and_targets_keep_their_own() {
     stream(&server, "L", 2);
     server.stop().unwrap();
     assert_eq!(generations(folder.path()), ["generation-3"]);
+}
+
+#[test]
+fn a_restart_drafts_with_what_was_learnt() {
+    // At a rate of 0 the drafter stays as it is, and only n-grams are learnt.
+    let [still, learnt] = [0.0, 2e-3].map(|rate| {
+        let folder = tempfile::tempdir().unwrap();
+        let learn = Some(serve::LearnOptions {
+            rate: Some(rate),
+            ..learning()
+        });
+        let server = Server::start(
+            Options {
+                learn,
+                ..keeping(folder.path())
+            },
+            None,
+        );
+        stream(&server, "L", 24);
+        server.stop().unwrap();
+        folder
+    });
+    let drafted = |options: Options| {
+        let frozen = Options {
+            learn: None,
+            ..options
+        };
+        stream(&Server::start(frozen, None), "L", 8)
+    };
+    let fresh = drafted(options());
+    let by_ngrams = drafted(keeping(still.path()));
+    let by_weights = drafted(keeping(learnt.path()));
+    assert_eq!(drafted(keeping(still.path())), by_ngrams);
+    assert_eq!(drafted(keeping(learnt.path())), by_weights);
+    assert_ne!(by_ngrams, fresh);
+    assert_ne!(by_weights, by_ngrams);
 }
 
 /// An update that ends after the last answer, while the server stops, is counted in the state.
@@ -189,17 +228,14 @@ fn what_is_replayed_has_a_budget() {
         };
         let server = Server::start(small, None);
         stream(&server, "L", 24);
-        // Waits until the replay buffer has stopped growing: the learner works beside the answers.
-        let mut before = -1.0;
-        for _ in 0..40 {
-            let bytes = server.metric("omnidraft_replay_bytes");
-            if updates(&server, "L") >= 4.0 && bytes == before {
-                break;
-            }
-            before = bytes;
-            std::thread::sleep(std::time::Duration::from_millis(200));
-        }
-        before
+        // The learner works beside the answers, and has no time for those that the budget leaves no
+        // room for. Every second one of the others is followed by an update.
+        until("all is learnt", || {
+            let learnt = server.metric("omnidraft_examples_total");
+            let dropped = server.metric("omnidraft_examples_dropped_total");
+            learnt + dropped >= 24.0 && updates(&server, "L") >= (learnt / 2.0).floor()
+        });
+        server.metric("omnidraft_replay_bytes")
     };
     let budget = 600 << 10;
     let (whole, some) = (replayed(64 << 20), replayed(budget));

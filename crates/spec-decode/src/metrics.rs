@@ -55,8 +55,7 @@ pub struct RoundOutcome {
     pub emitted: Vec<TargetId>,
     /// Origin of the token after the accepted ones.
     pub origin: Origin,
-    /// Scores of the verified proposals ([`Verdict::scores`](crate::Verdict::scores)); of all m if
-    /// the session scores unverified ones too.
+    /// Scores of the verified proposals ([`Verdict::scores`](crate::Verdict::scores)).
     pub scores: Vec<Score>,
     /// Number of bytes of text of the emitted tokens; special tokens have none.
     pub emitted_bytes: usize,

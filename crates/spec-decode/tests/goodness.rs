@@ -100,6 +100,26 @@ fn rests(seed: u64, mode: VerifyMode, sampling: Sampling) -> GTest {
     })
 }
 
+/// A test with a cache that learns from every sample, which changes the drafts and not the law.
+fn learns(seed: u64, sampling: Sampling) -> GTest {
+    let config = SessionConfig {
+        sampling,
+        stop: stop(),
+        learn_ngrams: true,
+        ..SessionConfig::new(VerifyMode::Exact, LEN)
+    };
+    let models = text_models(seed, &pair(), 1.0);
+    let mut session = session(models, pair(), config);
+    let mut cache = cache_of(&[]);
+    let found = test(&partition(seed, sampling), |name| {
+        let k = &mut ConstantLength(3);
+        let done = session.generate(PROMPT, name, Some(&mut cache), k, &mut NoSink);
+        done.expect("generates").tokens
+    });
+    assert!(!cache.is_empty(), "nothing was learnt");
+    found
+}
+
 #[test]
 fn samples_follow_the_targets_law_except_the_papers() {
     let mut names = Vec::new();
@@ -113,6 +133,8 @@ fn samples_follow_the_targets_law_except_the_papers() {
             names.push(format!("{mode}, T = {temperature}, with rests"));
             tests.push(rests(seed, mode, sampling));
         }
+        names.push(format!("exact, T = {temperature}, learning n-grams"));
+        tests.push(learns(seed, sampling));
         let shared = Pair::shared(pair().target);
         let drafter = PromptLookup::new(TARGET.len());
         names.push(format!("prompt-lookup, T = {temperature}"));

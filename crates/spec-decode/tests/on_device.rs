@@ -180,7 +180,6 @@ proptest! {
         mode in prop::sample::select(VerifyMode::ALL.to_vec()),
         temperature in prop::sample::select(vec![0.0, 0.0, 0.9]),
         repetition_penalty in prop::sample::select(vec![1.0, 1.0, 1.5]),
-        score_unjudged in any::<bool>(),
         reads in any::<bool>(),
         most in prop::sample::select(vec![0_usize, 1, 3, 16]),
     ) {
@@ -191,7 +190,6 @@ proptest! {
         }).unwrap();
         let config = SessionConfig {
             sampling,
-            score_unjudged,
             stop: stop(),
             ..SessionConfig::new(mode, 24)
         };

@@ -45,7 +45,6 @@ proptest! {
         let pair = pair();
         let config = SessionConfig {
             learn_ngrams: true,
-            score_unjudged: true,
             stop: stop(),
             ..config(mode, temperature, 30)
         };
@@ -67,7 +66,7 @@ proptest! {
             prop_assert!(outcome.draft.len() <= k + completion);
             prop_assert!((1..=m + 1).contains(&outcome.emitted.len()));
             prop_assert!(outcome.accepted <= m);
-            prop_assert_eq!(outcome.scores.len(), m);
+            prop_assert_eq!(outcome.scores.len(), m.min(outcome.accepted + 1));
             prop_assert!(outcome.scores.iter().all(|s| s.proposal > 0.0 && s.target <= 1.0));
 
             // The target's cache holds everything but the last token, the drafter's a true prefix.

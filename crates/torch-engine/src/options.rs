@@ -83,6 +83,8 @@ pub struct TorchOptions {
     /// Largest number of tokens of a sequence; that of the model if it is less, or `None`.
     /// Rotations that depend on the length of the context use this length.
     pub max_len: Option<usize>,
+    /// Threads of the processor that PyTorch computes with; `None` for its own choice.
+    pub threads: Option<usize>,
     /// Time that a call may take, after which the worker is killed. Loading, which may include a
     /// download, may take ten times as long.
     pub timeout: Duration,
@@ -100,6 +102,7 @@ impl TorchOptions {
             dtype: Dtype::Auto,
             device_map: "cpu".to_owned(),
             max_len: None,
+            threads: None,
             timeout: Duration::from_secs(360),
             clock: None,
         }

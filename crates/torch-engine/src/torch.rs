@@ -85,6 +85,8 @@ struct Load<'a> {
     dtype: &'a str,
     device_map: &'a str,
     max_len: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<usize>,
     /// Least seconds of a forward; `None` if they are not counted.
     clock: Option<f64>,
 }
@@ -167,6 +169,7 @@ impl Torch {
             dtype: options.dtype.name(),
             device_map: &options.device_map,
             max_len: options.max_len,
+            threads: options.threads,
             clock: options.clock.map(|least| least.as_secs_f64()),
         };
         let load = serde_json::to_vec(&load).map_err(|error| TorchError::Failed {

@@ -152,10 +152,15 @@ fn same_target(first: &TraceFile, file: &TraceFile) -> Result<(), TraceError> {
     }
 }
 
-/// The facts on which two sources must agree; `None` for reference text.
-fn kind(info: &TraceInfo) -> Option<(&str, &str)> {
+/// The facts on which two sources must agree: name, files and precision of a model; `None` for
+/// reference text.
+fn kind(info: &TraceInfo) -> Option<[&str; 3]> {
     match &info.source {
-        crate::Source::Model { name, sha256, .. } => Some((name, sha256)),
+        crate::Source::Model {
+            name,
+            sha256,
+            weights,
+        } => Some([name, sha256, weights]),
         crate::Source::ReferenceText { .. } => None,
     }
 }

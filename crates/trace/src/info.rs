@@ -67,7 +67,7 @@ pub enum Source {
         name: String,
         /// SHA-256 over its weight files, hexadecimal; empty if they were out of reach (a server).
         sha256: String,
-        /// Storage type of its weights during the recording.
+        /// Storage type of its weights during the recording, and that of keys and values if it was not f32.
         weights: String,
     },
     /// Published answers, with a distribution that is built for them. No model is involved.

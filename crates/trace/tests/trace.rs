@@ -438,6 +438,21 @@ fn the_engine_says_what_the_model_said_and_nothing_off_the_path() {
         told.to_string().contains("another set of stop tokens"),
         "{told}"
     );
+    let other = folder.path().join("narrower.parquet");
+    let narrower = TraceInfo {
+        source: match info.source.clone() {
+            Source::Model { name, sha256, .. } => Source::Model {
+                name,
+                sha256,
+                weights: "int4".to_owned(),
+            },
+            text => text,
+        },
+        ..info.clone()
+    };
+    write(&other, &narrower, &crate::records(&narrower, 3));
+    let told = Traces::open(&[path.clone(), other]).err().unwrap();
+    assert!(told.to_string().contains("another target"), "{told}");
 }
 
 /// After a prompt, on the path of its answer: elsewhere a record has nothing to say.

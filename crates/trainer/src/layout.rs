@@ -107,17 +107,11 @@ impl Places {
 
 impl Layout {
     /// The layout of a model that can be trained.
-    ///
-    /// # Errors
-    /// [`LmError::NotTrainable`].
     pub(crate) fn new(config: &LmConfig) -> Result<Self, LmError> {
         Self::of(config, 0, expected_tensors(config), None)
     }
 
     /// The layout of the last `blocks` blocks of such a model.
-    ///
-    /// # Errors
-    /// [`LmError::NotTrainable`], [`LmError::Blocks`].
     pub(crate) fn tail(config: &LmConfig, blocks: usize) -> Result<Self, LmError> {
         let first = first_of_last(config, blocks)?;
         let mut tensors = tail_tensors(config, first);

@@ -1,13 +1,15 @@
 //! Training of the last blocks of a model, on states that the decoding engine has already computed.
 
+use std::ops::{Deref, DerefMut};
+
 use distill_loss::{Graded, Objective};
 use lm::host::Products;
-use lm::{AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, Tail};
+use lm::{AdamW, AdamWConfig, Checkpoint, LmError, LoraConfig, Tail};
 
+use crate::Trainer;
 use crate::layout::Layout;
 use crate::pass::Sequence;
 use crate::trainer::has_moments_of;
-use crate::{AdapterState, Trainer};
 
 /// The last blocks of a decoder and its last norm in training, with their AdamW state. The blocks
 /// below them and the output head are frozen, so a pass begins with the residual stream that enters
@@ -15,6 +17,9 @@ use crate::{AdapterState, Trainer};
 ///
 /// The gradient is that of the whole model with all other weights frozen. Instead of the weights,
 /// [adapters](Self::with_adapter) may be trained.
+///
+/// Steps, optimiser and adapters are those of a [`Trainer`] that has only these blocks. It has no
+/// embedding, so passes begin with states, and its [`Trainer::checkpoint`] is not a whole model.
 pub struct TailTrainer {
     /// A trainer whose layout has only these blocks.
     inner: Trainer,
@@ -56,41 +61,6 @@ impl TailTrainer {
         Ok(Self { inner, first })
     }
 
-    /// As [`Trainer::adapter`].
-    pub fn adapter(&self) -> Option<Adapter> {
-        self.inner.adapter()
-    }
-
-    /// As [`Trainer::adapter_gradient`].
-    pub fn adapter_gradient(&self) -> Option<Adapter> {
-        self.inner.adapter_gradient()
-    }
-
-    /// As [`Trainer::fresh_adapter`].
-    pub fn fresh_adapter(&self, seed: u64) -> Option<AdapterState> {
-        self.inner.fresh_adapter(seed)
-    }
-
-    /// As [`Trainer::saved_adapter`].
-    ///
-    /// # Errors
-    /// An adapter or moments of another shape.
-    pub fn saved_adapter(
-        &self,
-        adapter: &Adapter,
-        optimizer: AdamW,
-    ) -> Result<AdapterState, LmError> {
-        self.inner.saved_adapter(adapter, optimizer)
-    }
-
-    /// As [`Trainer::swap_adapter`].
-    ///
-    /// # Errors
-    /// A state of another trainer; nothing is changed then.
-    pub fn swap_adapter(&mut self, state: &mut AdapterState) -> Result<(), LmError> {
-        self.inner.swap_adapter(state)
-    }
-
     /// Continues with saved blocks and their optimiser.
     ///
     /// # Errors
@@ -116,26 +86,10 @@ impl TailTrainer {
         Ok(())
     }
 
-    /// Sets the number of gradient accumulators, as [`Trainer::with_lanes`].
-    pub fn with_lanes(self, lanes: usize) -> Self {
-        let inner = self.inner.with_lanes(lanes);
-        Self { inner, ..self }
-    }
-
     /// Sets the number format of products with weights, as [`Trainer::with_products`].
     pub fn with_products(self, products: Products) -> Self {
         let inner = self.inner.with_products(products);
         Self { inner, ..self }
-    }
-
-    /// Shape of the whole model.
-    pub fn config(&self) -> &LmConfig {
-        self.inner.config()
-    }
-
-    /// Number of steps and moments, for saving.
-    pub fn optimizer(&self) -> &AdamW {
-        self.inner.optimizer()
     }
 
     /// The present blocks, with the adapter in training merged.
@@ -158,7 +112,7 @@ impl TailTrainer {
     }
 
     /// The gradient accumulated since the last step, under the names of the weights. It is zero
-    /// while an adapter is trained instead ([`adapter_gradient`](Self::adapter_gradient)).
+    /// while an adapter is trained instead ([`Trainer::adapter_gradient`]).
     pub fn gradient(&self) -> Tail {
         match self.inner.adapts() {
             true => self.tail_of(&vec![0.0; self.inner.layout.len]),
@@ -176,7 +130,7 @@ impl TailTrainer {
     }
 
     /// Forward and backward pass over ragged sequences. Gradients add up until
-    /// [`step`](Self::step).
+    /// [`Trainer::step`].
     ///
     /// # Shapes
     /// - `states`: `[positions, hidden_size]` for each sequence, the residual stream that enters
@@ -243,17 +197,18 @@ impl TailTrainer {
         let sequences: Vec<_> = rows.map(|rows| Sequence::States { rows, width }).collect();
         self.inner.pass(&sequences, objective, learn)
     }
+}
 
-    /// Drops the accumulated gradient.
-    pub fn clear_gradient(&mut self) {
-        self.inner.clear_gradient();
+impl Deref for TailTrainer {
+    type Target = Trainer;
+
+    fn deref(&self) -> &Trainer {
+        &self.inner
     }
+}
 
-    /// One AdamW step, as [`Trainer::step`].
-    ///
-    /// # Errors
-    /// A gradient that is not finite; the weights stay as they were.
-    pub fn step(&mut self, lr: f64) -> Result<f64, LmError> {
-        self.inner.step(lr)
+impl DerefMut for TailTrainer {
+    fn deref_mut(&mut self) -> &mut Trainer {
+        &mut self.inner
     }
 }

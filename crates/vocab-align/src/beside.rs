@@ -161,9 +161,6 @@ impl Beside {
 
     /// Changes a file as transformers does beside these settings; `pieces` is true for a
     /// `tokenizer.model`.
-    ///
-    /// # Errors
-    /// A class that cannot be built from this file.
     fn apply(&self, raw: &mut RawFile, pieces: bool) -> Result<(), AlignError> {
         let anew = self.rebuild(raw, pieces)? && !pieces;
         let mut tokens: BTreeMap<u32, AddedToken> = BTreeMap::new();

@@ -117,10 +117,8 @@ pub(crate) enum Class {
 
 impl Class {
     /// The class for a `tokenizer_config.json` and a `config.json`. `byte_level` is true if
-    /// `tokenizer.json` mentions `ByteLevel`.
-    ///
-    /// # Errors
-    /// The name of a class whose pipeline is not supported.
+    /// `tokenizer.json` mentions `ByteLevel`. The error is the name of a class whose pipeline is
+    /// not supported.
     pub(crate) fn choose(
         config: &Map<String, Value>,
         model: &Value,

@@ -130,10 +130,8 @@ pub(crate) struct Specials {
 
 impl Specials {
     /// The tokens that `tokenizer_config.json` names, and those of `special_tokens_map.json` if
-    /// that file counts; `own_names` are those of the class.
-    ///
-    /// # Errors
-    /// The key of a value that is not a token, and true if the second file has it.
+    /// that file counts; `own_names` are those of the class. The error is the key of a value that
+    /// is not a token, and true if the second file has it.
     pub(crate) fn of(
         mut init: Entries,
         map: Option<Entries>,

@@ -248,7 +248,7 @@ impl Model {
         json!({
             "type": "BPE", "vocab": self.vocabulary(), "merges": merges,
             "unk_token": self.unknown_piece, "fuse_unk": true, "byte_fallback": self.byte_fallback,
-            "ignore_merges": self.pieces.iter().any(|piece| piece.kind == USER_DEFINED),
+            "ignore_merges": false,
         })
     }
 

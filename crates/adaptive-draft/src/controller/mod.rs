@@ -83,7 +83,7 @@ pub struct ControllerConfig {
     pub copies: bool,
     /// True if the drafter learns.
     pub learns: bool,
-    /// True if the drafter's first weights are kept beside those that learn.
+    /// True if the drafter's first weights can draft, too.
     pub frozen: bool,
     /// Least speed over any 32 answers after the first 8, relative to plain decoding.
     pub floor: f64,
@@ -219,8 +219,14 @@ impl Controller {
         self.config
     }
 
-    /// Sets other choices and bounds; estimates are kept.
+    /// Sets other choices and bounds. Estimates are kept, but those of copies that are switched off.
     pub fn reconfigure(&mut self, config: ControllerConfig) {
+        if !config.copies {
+            // What cannot be done any more is no measure for what can.
+            for known in self.known.values_mut() {
+                known.ways.remove(&Way::Copies);
+            }
+        }
         self.config = config;
     }
 
@@ -319,10 +325,10 @@ impl Controller {
     }
 
     /// Drops an answer whose seconds say nothing about it: one that failed, or that shared its time
-    /// with others.
-    pub fn leave(&mut self, answer: &Answer) {
+    /// with others. `learns` is true if its recording is learnt from all the same.
+    pub fn leave(&mut self, answer: &Answer, learns: bool) {
         let known = self.known.entry(answer.target().to_owned()).or_default();
-        if answer.records() {
+        if answer.records() && !learns {
             known.learning.drop_recording(true);
         }
     }
@@ -382,21 +388,15 @@ impl Controller {
 
     /// The available ways other than plain decoding.
     fn ways(&self) -> impl Iterator<Item = Way> {
-        let ControllerConfig {
-            copies,
-            learns,
-            frozen,
-            ..
-        } = self.config;
+        let ControllerConfig { copies, frozen, .. } = self.config;
         let known = self.known.get(&self.target);
-        let has_learnt = learns && known.is_some_and(|known| known.learning.has_learnt());
+        let frozen = frozen && known.is_some_and(|known| known.learning.has_learnt());
         let gain = known.and_then(|known| known.pairs.gain());
+        // Without first weights to draft with, a comparison with them decides nothing.
+        let gain = gain.filter(|_| frozen);
         let all = [
             (Way::Learner, gain.is_none_or(|gain| gain >= 0.0)),
-            (
-                Way::Frozen,
-                frozen && has_learnt && gain.is_none_or(|gain| gain < 0.0),
-            ),
+            (Way::Frozen, frozen && gain.is_none_or(|gain| gain < 0.0)),
             (Way::Copies, copies),
         ];
         all.into_iter()

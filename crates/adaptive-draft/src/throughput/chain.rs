@@ -60,7 +60,7 @@ impl Chain {
 
     /// Adds a round, given the scores of its drafted tokens in order.
     pub fn learn(&mut self, scores: &[f64], outcome: &RoundOutcome) {
-        let judged = labels(outcome, false);
+        let judged = labels(outcome);
         let tokens = scores.iter().enumerate();
         let label = |i: usize| judged.get(i).copied().flatten();
         let seen: Vec<Seen> = tokens

@@ -14,7 +14,8 @@ use lm::{
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
-use super::What;
+use super::{What, shape_config};
+use crate::args::ThreadArgs;
 use crate::print_as;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
 use hub::local_folder;
@@ -33,9 +34,8 @@ pub struct LearnArgs {
     what: What,
     #[command(flatten)]
     updates: Updates,
-    /// Threads (default: one a fast core).
-    #[arg(long)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -95,9 +95,9 @@ pub(crate) struct LearnReport {
 
 impl What {
     fn checkpoint(&self) -> Result<Checkpoint> {
-        match (&self.model, self.shape) {
+        match (&self.model, &self.shape) {
             (Some(folder), _) => Ok(Checkpoint::load(&local_folder(folder)?)?),
-            (None, Some(shape)) => Ok(random_checkpoint(&shape.config()?, 1)),
+            (None, Some(name)) => Ok(random_checkpoint(&shape_config(name)?, 1)),
             (None, None) => bail!("give --model or --shape"),
         }
     }
@@ -114,13 +114,7 @@ fn adapters(rank: usize, blocks: usize) -> LoraConfig {
 
 impl LearnArgs {
     pub(super) fn execute(self) -> Result<()> {
-        let mut pool = rayon::ThreadPoolBuilder::new();
-        if let Some(threads) = self.threads {
-            if threads == 0 {
-                bail!("--threads must be at least 1");
-            }
-            pool = pool.num_threads(threads);
-        }
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.count());
         let pool = pool.build().context("threads")?;
         if self.updates.responses == 0 || self.updates.updates == 0 {
             bail!("--responses and --updates must be at least 1");

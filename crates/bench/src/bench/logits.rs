@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cpu_engine::{CpuEngine, EngineOptions, default_threads};
+use cpu_engine::{CpuEngine, EngineOptions};
 use lm::{LanguageModel, StoredCheckpoint, TensorSource, WeightType};
 
 use super::{LONGEST_CALL, token_ids};
+use crate::args::ThreadArgs;
 use hub::local_folder;
 
 /// Arguments of `logits`.
@@ -19,9 +20,8 @@ pub struct LogitsArgs {
     /// Weight format.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
-    /// Threads (default: one a fast core).
-    #[arg(long)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Tokens before the first one with logits.
     #[arg(long, default_value_t = 128)]
     context: usize,
@@ -33,12 +33,12 @@ pub struct LogitsArgs {
 impl LogitsArgs {
     /// Computes and writes.
     pub fn execute(self) -> Result<()> {
-        if self.context == 0 || self.threads == Some(0) {
-            bail!("--context and --threads must be at least 1");
+        if self.context == 0 {
+            bail!("--context must be at least 1");
         }
         let options = EngineOptions {
             weights: self.weights,
-            threads: self.threads.unwrap_or_else(default_threads),
+            threads: self.threads.count(),
             max_len: self.context.saturating_add(LONGEST_CALL),
             ..EngineOptions::default()
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use cpu_engine::{EngineOptions, default_threads};
+use cpu_engine::EngineOptions;
 use lm::{Device, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
@@ -17,10 +17,10 @@ use spec_decode::{
 };
 use vocab_align::{TokenId, Vocabulary};
 
-use super::Shape;
 use super::subject::{Source, Subject, WalkName};
 use super::timed::{Decoder, Timed};
-use crate::args::{DeviceArgs, TorchArgs, parse_verify};
+use super::{shape_config, shape_parser};
+use crate::args::{DeviceArgs, ThreadArgs, TorchArgs, parse_verify};
 use crate::print_as;
 use hub::local_folder;
 use models::{TORCH_PREFIX, TargetFolder, TorchSettings, torch_model};
@@ -42,11 +42,11 @@ const BRIDGE: &str = "worker's bridge";
   omnidraft bench round --target torch:models/L --torch-device cpu --target-step-ms 20 --temperature 0")]
 pub struct RoundArgs {
     /// Random drafter of this shape.
-    #[arg(long, value_enum, default_value = "llama-68m")]
-    drafter_shape: Shape,
+    #[arg(long, default_value = "llama-68m", value_parser = shape_parser())]
+    drafter_shape: String,
     /// Random target of this shape.
-    #[arg(long, value_enum, default_value = "llama-242m")]
-    target_shape: Shape,
+    #[arg(long, default_value = "llama-242m", value_parser = shape_parser())]
+    target_shape: String,
     /// In place of a shape: torch:DIR, a target that a worker of PyTorch decodes. What the worker
     /// does besides its model counts as outside of the models.
     #[arg(long, value_name = "torch:DIR", conflicts_with_all = ["target_shape", "target_tokenizer"])]
@@ -68,9 +68,8 @@ pub struct RoundArgs {
     /// Weight format of the drafter, if that is another one.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Threads (default: one a fast core).
-    #[arg(long)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: ThreadArgs,
     #[command(flatten)]
     devices: DeviceArgs,
     #[command(flatten)]
@@ -138,8 +137,8 @@ struct Report {
 impl RoundArgs {
     /// Measures and prints.
     pub fn execute(self) -> Result<()> {
-        if self.k == 0 || self.rounds == 0 || self.threads == Some(0) {
-            bail!("--k, --rounds and --threads must be at least 1");
+        if self.k == 0 || self.rounds == 0 {
+            bail!("--k and --rounds must be at least 1");
         }
         print_as(self.json, &self.measure()?, Report::text)
     }
@@ -157,8 +156,8 @@ impl RoundArgs {
         let pair = Pair::new(&vocabulary(&self.drafter_tokenizer)?, &of_target);
         let clocks = [Rc::new(Cell::new(0.0)), Rc::new(Cell::new(0.0))];
         let on = self.devices.drafter()?;
-        let stored = self.drafts_in();
-        let drafter = self.engine(self.drafter_shape, stored, pair.draft.len(), on, &clocks[0])?;
+        let (stored, tokens) = (self.drafts_in(), pair.draft.len());
+        let drafter = self.engine(&self.drafter_shape, stored, tokens, on, &clocks[0])?;
         let target = match &worker {
             Some(worker) => self.sequence(worker, &clocks[1])?,
             None => self.target_engine(pair.target.len(), &clocks[1])?,
@@ -213,7 +212,7 @@ impl RoundArgs {
     /// The target of a worker, loaded.
     fn worker(&self) -> Result<Option<TargetFolder>> {
         let Some(target) = &self.target else {
-            self.torch.settings([])?;
+            self.torch.settings([], self.threads)?;
             return Ok(None);
         };
         let Some(model) = torch_model(target) else {
@@ -221,7 +220,7 @@ impl RoundArgs {
         };
         let settings = TorchSettings {
             clock: Some(self.least_step()),
-            ..self.torch.settings([&**target])?
+            ..self.torch.settings([&**target], self.threads)?
         };
         Ok(Some(TargetFolder::torch(&model, &settings)?))
     }
@@ -232,7 +231,7 @@ impl RoundArgs {
 
     fn target_engine(&self, tokens: usize, clock: &Rc<Cell<f64>>) -> Result<Timed> {
         let on = self.devices.target()?;
-        let own = self.engine(self.target_shape, self.weights, tokens, on, clock)?;
+        let own = self.engine(&self.target_shape, self.weights, tokens, on, clock)?;
         let least = self.least_step();
         Ok(Timed { least, ..own })
     }
@@ -260,17 +259,17 @@ impl RoundArgs {
 
     fn engine(
         &self,
-        shape: Shape,
+        shape: &str,
         weights: WeightType,
         tokens: usize,
         device: Device,
         clock: &Rc<Cell<f64>>,
     ) -> Result<Timed> {
-        let mut config = shape.config()?;
+        let mut config = shape_config(shape)?;
         config.vocab_size = config.vocab_size.max(tokens);
         let options = EngineOptions {
             weights,
-            threads: self.threads.unwrap_or_else(default_threads),
+            threads: self.threads.count(),
             ..EngineOptions::default()
         };
         let vocab = config.vocab_size;
@@ -290,7 +289,7 @@ impl RoundArgs {
     fn blank(&self, mode: VerifyMode, drafter: &Timed, target: &Timed) -> Report {
         let (name, weights, kernels) = match &target.decoder {
             Decoder::Own(own) => {
-                let name = self.target_shape.name();
+                let name = self.target_shape.clone();
                 (name, self.weights.to_string(), own.kernels())
             }
             Decoder::Worker(engine) => {
@@ -305,7 +304,7 @@ impl RoundArgs {
             Decoder::Worker(_) => 0,
         };
         Report {
-            drafter: self.drafter_shape.name(),
+            drafter: self.drafter_shape.clone(),
             target: name,
             draft_vocabulary: drafter.vocab,
             target_vocabulary: target.vocab,

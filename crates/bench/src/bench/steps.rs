@@ -12,7 +12,7 @@ use models::step::{StepTimes, Stepper, measure, shape_engine};
 use serde::Serialize;
 use vocab_align::{DraftId, TargetId};
 
-use crate::args::DeviceArgs;
+use crate::args::{DeviceArgs, ThreadArgs};
 use crate::print_as;
 
 /// Arguments of `steps`.
@@ -40,9 +40,8 @@ pub struct StepsArgs {
     /// gain of a smaller vocabulary.
     #[arg(long, value_name = "COLUMNS")]
     columns: Option<usize>,
-    /// Threads (default: one a core; cores that save energy are left out).
-    #[arg(long)]
-    threads: Option<usize>,
+    #[command(flatten)]
+    threads: ThreadArgs,
     #[command(flatten)]
     devices: DeviceArgs,
     /// Tokens in the caches of both models.
@@ -80,8 +79,8 @@ struct Report {
 impl StepsArgs {
     /// Measures and prints.
     pub(super) fn execute(self) -> Result<()> {
-        if self.context == 0 || self.threads == Some(0) || self.columns == Some(0) {
-            bail!("--context, --threads and --columns must be at least 1");
+        if self.context == 0 || self.columns == Some(0) {
+            bail!("--context and --columns must be at least 1");
         }
         print_as(self.json, &self.measure()?, Report::text)
     }
@@ -89,7 +88,7 @@ impl StepsArgs {
     fn measure(&self) -> Result<Report> {
         let target = ModelFolder::<TargetId>::load(&self.target)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
-        let threads = self.threads.unwrap_or_else(cpu_engine::default_threads);
+        let threads = self.threads.count();
         let settings = |weights: WeightType| EngineSettings::new(weights, threads);
         let (scores, drafts) = (self.devices.target()?, self.devices.drafter()?);
         let mut rows = Vec::new();

@@ -107,9 +107,6 @@ pub(super) enum Probe {
 impl Subject {
     /// Builds an engine on a device. A graphics device uses only the options for weights, cache,
     /// length and threads.
-    ///
-    /// # Errors
-    /// Errors of the source and of the engine; a device that this program does not support.
     pub(super) fn new(source: Source, options: EngineOptions, device: Device) -> Result<Self> {
         models::check_device(device)?;
         match device {
@@ -153,9 +150,6 @@ impl Subject {
     }
 
     /// Compiles the kernels of a graphics device.
-    ///
-    /// # Errors
-    /// Errors of the device.
     pub(super) fn prepare(&mut self) -> Result<()> {
         match self {
             Self::Cpu(_) => Ok(()),
@@ -264,9 +258,6 @@ impl Subject {
     }
 
     /// Times a pass by the clock of a graphics device; `None` on the processor.
-    ///
-    /// # Errors
-    /// Errors of the device.
     pub(super) fn time_steps(
         &mut self,
         _rows: usize,
@@ -305,9 +296,6 @@ impl Subject {
     }
 
     /// A bandwidth measurement for the device of this engine.
-    ///
-    /// # Errors
-    /// Errors of starting threads; a device without enough memory.
     pub(super) fn probe(&self) -> Result<Probe> {
         Ok(match self {
             Self::Cpu(engine) => Probe::Cpu(MemoryProbe::new(PROBE_BYTES, engine.threads())?),
@@ -327,9 +315,6 @@ impl Subject {
 
 impl Probe {
     /// Reads the memory once and returns bytes per second.
-    ///
-    /// # Errors
-    /// Errors of the device.
     pub(super) fn pass(&self) -> Result<f64> {
         match self {
             Self::Cpu(probe) => Ok(probe.pass()),

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
+use cpu_engine::default_threads;
 use experiment::DecodeConfig;
 use lm::{EngineSettings, LmConfig, WeightType};
 use models::step::{StepTimes, Stepper};
@@ -22,7 +23,7 @@ use serde::Serialize;
 use streams::{MiniTask, Prompt, Split, load_prompts};
 use vocab_align::DraftId;
 
-use crate::args::{DeviceArgs, TorchArgs};
+use crate::args::{DeviceArgs, ThreadArgs, TorchArgs};
 use crate::{flag, print_as};
 use learning::Learning;
 use measure::{DecodingRun, Measured, ModelPair, Settings};
@@ -75,9 +76,8 @@ pub struct DoctorArgs {
     /// Weight format of the drafter, if that is another one: its steps cost less in fewer bits.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     #[command(flatten)]
     devices: DeviceArgs,
     #[command(flatten)]
@@ -150,8 +150,8 @@ impl DoctorArgs {
     /// # Errors
     /// Unusable models or prompts, options out of range.
     pub fn execute(self, progress: bool) -> Result<()> {
-        if self.prompts == 0 || self.max_tokens == 0 || self.threads == 0 {
-            bail!("--prompts, --max-tokens and --threads must be at least 1");
+        if self.prompts == 0 || self.max_tokens == 0 {
+            bail!("--prompts and --max-tokens must be at least 1");
         }
         let decode = DecodeConfig {
             temperature: self.temperature,
@@ -164,7 +164,7 @@ impl DoctorArgs {
             seed: self.seed,
         };
         let prompts = self.questions()?;
-        let target = self.torch.load(&self.target)?;
+        let target = self.torch.load(&self.target, self.threads)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
         let steps = self.steps(&drafter, &target)?;
         let pair = ModelPair {
@@ -216,13 +216,13 @@ impl DoctorArgs {
 
     /// Engine settings of the drafter.
     fn drafts(&self) -> Result<EngineSettings> {
-        let settings = EngineSettings::new(self.drafts_in(), self.threads);
+        let settings = EngineSettings::new(self.drafts_in(), self.threads.count());
         Ok(settings.on(self.devices.drafter()?))
     }
 
     /// Engine settings of the target.
     fn scores(&self) -> Result<EngineSettings> {
-        let settings = EngineSettings::new(self.weights, self.threads);
+        let settings = EngineSettings::new(self.weights, self.threads.count());
         Ok(settings.on(self.devices.target()?))
     }
 
@@ -271,7 +271,7 @@ impl DoctorArgs {
                 / answers,
             shared: shared.count(),
         };
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.count());
         let checkpoint = drafter.checkpoint()?;
         let learn = || learning::measure(&checkpoint, self.drafts_in(), &pair);
         pool.build()?.install(learn).map(Some)
@@ -296,8 +296,8 @@ impl DoctorArgs {
             tokens: plain.answers.iter().map(|(tokens, _)| tokens).sum(),
             weights: self.weights.to_string(),
             draft_weights: self.drafts_in().to_string(),
-            threads: self.threads,
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: self.threads.count(),
+            cores: default_threads(),
             target_step_ms: 1e3 * steps.target_s,
             drafter_step_ms: 1e3 * steps.draft_s,
             step_ratio: steps.ratio(),

@@ -94,9 +94,14 @@ pub(super) fn run(
                 learn_ngrams: true,
                 ..models.settings(mode, sampling, tokens)
             };
-            let done = models.with_session(mode, settings, &ids, |decoder| {
-                decoder.answer(name, cache, args.k)
-            })?;
+            let mut drafts = mode.drafts(args.k);
+            let done = models.session(mode, settings)?.generate(
+                ids.of(mode),
+                name,
+                Some(cache),
+                drafts.as_mut(),
+                &mut NoSink,
+            )?;
             totals.merge(&done.totals);
             if done.tokens == plain.tokens {
                 compared.equal += 1;

@@ -6,22 +6,22 @@ mod sampled;
 
 use std::path::PathBuf;
 
-use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use ngram_cache::NgramCache;
 use spec_decode::{
-    Acceptance, ConstantLength, DraftPolicy, Generation, History, LanguageModel, NoSink, Pair,
-    Prompt, PromptLookup, Sampling, Session, SessionConfig, StreamName, VerifyMode,
+    Acceptance, DraftPolicy, History, LanguageModel, Pair, Prompt, PromptLookup, Sampling, Session,
+    SessionConfig, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
-use crate::args::{DeviceArgs, TorchArgs, parse_verify};
-use crate::flag;
-use crate::print;
+use crate::args::{DeviceArgs, ThreadArgs, TorchArgs, parse_verify};
+use crate::{drafts, flag, print};
 use experiment::DecodeConfig;
 use lm::WeightType;
 use models::{Engine, ModelFolder, TargetFolder, align};
+
+/// A drafter that is worth less than looked-up text drafts in one of so many rounds or fewer.
+const EXPLORE: usize = 8;
 
 /// Arguments of `lawtest`.
 #[derive(Debug, Args)]
@@ -115,9 +115,8 @@ pub struct LawtestArgs {
     /// Weight format of the drafter; that of the target is f32.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Threads of the decode engines.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     #[command(flatten)]
     devices: DeviceArgs,
     #[command(flatten)]
@@ -151,13 +150,35 @@ struct Mode {
 struct Ids {
     draft: Vec<DraftId>,
     target: Vec<TargetId>,
+    /// The target's tokens, as those of a drafter with its vocabulary.
+    shared: Vec<DraftId>,
+}
+
+impl Ids {
+    /// The prompt as the models of this mode read it.
+    fn of(&self, mode: &Mode) -> Prompt<'_> {
+        Prompt {
+            draft: match mode.drafterless {
+                true => &self.shared,
+                false => &self.draft,
+            },
+            target: &self.target,
+        }
+    }
+}
+
+impl Mode {
+    /// Drafts of this mode, for one session.
+    fn drafts(&self, k: usize) -> Box<dyn DraftPolicy> {
+        drafts(k, self.copies.then_some(EXPLORE))
+    }
 }
 
 impl LawtestArgs {
     /// Tests and prints JSON.
     pub fn execute(self) -> Result<()> {
-        if self.samples == 0 || self.prompts == 0 || self.k == 0 || self.threads == 0 {
-            bail!("--samples, --prompts, --k and --threads must be at least 1");
+        if self.samples == 0 || self.prompts == 0 || self.k == 0 {
+            bail!("--samples, --prompts and --k must be at least 1");
         }
         if self.tokens == Some(0) {
             bail!("--tokens must be at least 1");
@@ -171,7 +192,7 @@ impl LawtestArgs {
         if !self.greedy && sampling.is_greedy() {
             bail!("--temperature 0 leaves nothing to sample; use --greedy");
         }
-        let target = self.torch.load(&self.target)?;
+        let target = self.torch.load(&self.target, self.threads)?;
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&self.drafter)?;
         let mut models = Models {
             ignore_eos: self.ignore_eos,
@@ -221,7 +242,7 @@ impl LawtestArgs {
             repetition_penalty: self.repetition_penalty,
             weights: WeightType::F32,
             draft_weights: self.draft_weights,
-            threads: self.threads,
+            threads: self.threads.count(),
             ..DecodeConfig::default()
         }
     }
@@ -243,11 +264,13 @@ impl Models {
     }
 
     fn ids(&self, prompt: &str) -> Result<Ids> {
+        let target = self.target.encode(&self.target.template.render(prompt)?)?;
         Ok(Ids {
             draft: self
                 .drafter
                 .encode(&self.drafter.template.render(prompt)?)?,
-            target: self.target.encode(&self.target.template.render(prompt)?)?,
+            shared: target.iter().map(|id| DraftId(id.0)).collect(),
+            target,
         })
     }
 
@@ -261,83 +284,22 @@ impl Models {
         }
     }
 
-    /// Calls `work` with a session of this mode.
-    fn with_session<R>(
+    /// A session of this mode.
+    fn session(
         &mut self,
         mode: &Mode,
         settings: SessionConfig,
-        ids: &Ids,
-        work: impl FnOnce(&mut dyn Decoder) -> Result<R>,
-    ) -> Result<R> {
+    ) -> Result<Session<Box<dyn LanguageModel + '_>, &mut Engine>> {
         let target = &mut self.target_engine;
-        if mode.drafterless {
-            let drafter = PromptLookup::new(target.vocab_size());
-            let session = Session::new(drafter, target, self.shared.clone(), settings)?;
-            let draft = ids.target.iter().map(|id| DraftId(id.0)).collect();
-            let target = ids.target.clone();
-            let ids = Ids { draft, target };
-            return work(&mut Prepared::new(session, &ids));
-        }
-        let drafter = &mut self.drafter_engine;
-        let mut session = Session::new(drafter, target, self.pair.clone(), settings)?;
+        let lookup = PromptLookup::new(target.vocab_size());
+        let (drafter, pair): (Box<dyn LanguageModel + '_>, &Pair) = match mode.drafterless {
+            true => (Box::new(lookup), &self.shared),
+            false => (Box::new(&mut self.drafter_engine), &self.pair),
+        };
+        let mut session = Session::new(drafter, target, pair.clone(), settings)?;
         if mode.copies {
             session.look_up_in(History::default());
         }
-        work(&mut Prepared {
-            copies: mode.copies,
-            ..Prepared::new(session, ids)
-        })
-    }
-}
-
-/// A session with any source of drafts.
-trait Decoder {
-    fn answer(&mut self, name: StreamName, cache: &mut NgramCache, k: usize) -> Result<Generation>;
-}
-
-struct Prepared<'a, D, T> {
-    session: Session<D, T>,
-    ids: &'a Ids,
-    copies: bool,
-    /// Acceptance record of looked-up text.
-    worth: CopyRecord,
-}
-
-impl<'a, D, T> Prepared<'a, D, T> {
-    fn new(session: Session<D, T>, ids: &'a Ids) -> Self {
-        Self {
-            session,
-            ids,
-            copies: false,
-            worth: CopyRecord::default(),
-        }
-    }
-}
-
-impl<D: LanguageModel, T: LanguageModel> Decoder for Prepared<'_, D, T> {
-    fn answer(&mut self, name: StreamName, cache: &mut NgramCache, k: usize) -> Result<Generation> {
-        let prompt = Prompt {
-            draft: &self.ids.draft,
-            target: &self.ids.target,
-        };
-        let mut constant = ConstantLength(k);
-        let mut copying;
-        let policy: &mut dyn DraftPolicy = if self.copies {
-            copying = CopyOrDraft::new(
-                constant,
-                &mut self.worth,
-                Costs::default(),
-                k,
-                true,
-                Some(8),
-            );
-            &mut copying
-        } else {
-            &mut constant
-        };
-        let done = self
-            .session
-            .generate(prompt, name, Some(cache), policy, &mut NoSink)?;
-        Ok(done)
+        Ok(session)
     }
 }

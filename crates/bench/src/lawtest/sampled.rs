@@ -7,7 +7,7 @@ use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use serde_json::{Value, json};
 use spec_decode::goodness::{LEAST_EXPECTED, Partition, g_test, holm};
-use spec_decode::{Sampling, SessionConfig, StreamName, Totals, VerifyMode};
+use spec_decode::{NoSink, Sampling, SessionConfig, StreamName, Totals, VerifyMode};
 
 use super::{LawtestArgs, Mode, Models};
 
@@ -95,32 +95,35 @@ fn test(
     models: &mut Models,
 ) -> Result<Tested> {
     let ids = models.ids(&args.prompt)?;
+    let prompt = ids.of(mode);
     let mut cache = NgramCache::new(CacheConfig::default());
     if mode.verify.uses_cache() {
         let settings = SessionConfig {
             learn_ngrams: true,
             ..models.settings(mode, sampling, WARMUP_TOKENS)
         };
-        models.with_session(mode, settings, &ids, |decoder| {
-            for sample in 0..args.warmup {
-                decoder.answer(name(args, 1, sample), &mut cache, args.k)?;
-            }
-            Ok(())
-        })?;
+        let mut session = models.session(mode, settings)?;
+        let mut drafts = mode.drafts(args.k);
+        for sample in 0..args.warmup {
+            let name = name(args, 1, sample);
+            let drafts = drafts.as_mut();
+            session.generate(prompt, name, Some(&mut cache), drafts, &mut NoSink)?;
+        }
     }
     // The cache does not change from here on, so that the samples are independent of each other.
     let began = Instant::now();
     let mut counts = vec![0; partition.law().len()];
     let mut totals = Totals::default();
     let settings = models.settings(mode, sampling, tokens);
-    models.with_session(mode, settings, &ids, |decoder| {
-        for sample in 0..args.samples {
-            let done = decoder.answer(name(args, 0, sample), &mut cache, args.k)?;
-            counts[partition.bucket(&done.tokens)] += 1;
-            totals.merge(&done.totals);
-        }
-        Ok(())
-    })?;
+    let mut session = models.session(mode, settings)?;
+    let mut drafts = mode.drafts(args.k);
+    for sample in 0..args.samples {
+        let name = name(args, 0, sample);
+        let drafts = drafts.as_mut();
+        let done = session.generate(prompt, name, Some(&mut cache), drafts, &mut NoSink)?;
+        counts[partition.bucket(&done.tokens)] += 1;
+        totals.merge(&done.totals);
+    }
     let found = g_test(&counts, partition.law());
     Ok(Tested {
         verify: mode.name.clone(),

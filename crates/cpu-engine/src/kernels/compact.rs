@@ -105,9 +105,6 @@ impl CompactPanels {
 
     /// Packs all panels on all threads. Returns false as soon as there are more than `most`
     /// escapes.
-    ///
-    /// # Errors
-    /// Those of the source of a part.
     pub(crate) fn pack(
         &mut self,
         parts: &[Part<'_>],

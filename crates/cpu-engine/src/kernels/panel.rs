@@ -62,7 +62,7 @@ pub(crate) struct PackedMatrix {
 }
 
 /// True if weights of this type can be compact.
-fn can_be_compact(weights: WeightType) -> bool {
+pub(crate) fn can_be_compact(weights: WeightType) -> bool {
     matches!(weights, WeightType::F32 | WeightType::Bf16)
 }
 
@@ -159,10 +159,8 @@ impl PackedMatrix {
         }
     }
 
-    /// Packs all weights anew, on all threads.
-    ///
-    /// # Errors
-    /// Those of the source of a part. The matrix must not be used then.
+    /// Packs all weights anew, on all threads. After an error of the source the matrix must not be
+    /// used.
     pub(crate) fn pack(&mut self, parts: &[Part<'_>], pool: &Pool) -> Result<(), LmError> {
         if self.compact {
             if self.are_exact(parts, pool)?

@@ -23,7 +23,7 @@ use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
 use super::pairs::{PairChains, RoundPairs, stride};
 use super::panel::{IntPanels, PackedMatrix, PanelData};
-use super::quant::{IntGroups, IntRow, QuantScratch, Quantize};
+use super::quant::{IntGroups, IntRow, QuantScratch, Quantize, group_words};
 use super::row::PanelRow;
 use super::simd::{Kernel, PANEL};
 
@@ -47,6 +47,8 @@ const READ_COST: usize = 3;
 /// Least number of rows that a thread rounds, and largest number of threads that do.
 const SHARE: usize = 16;
 const MOST_SHARES: usize = 16;
+/// Least number of activations that a thread makes integers of: a few microseconds.
+const SHARE_VALUES: usize = 8192;
 
 /// Instruction set and threads.
 #[derive(Clone)]
@@ -277,6 +279,38 @@ impl Executor {
         to
     }
 
+    /// The rows in integers, for weights of format `R`. If there are many, the threads share their
+    /// groups.
+    fn quantise<R: IntRow>(&self, x: Rows<'_>, width: usize, scratch: &mut QuantScratch) {
+        let (scales, corrections, words) = scratch.parts::<R>(x.count, width);
+        let groups = scales.len() / x.count.max(1);
+        let shares = self.pool.threads().min(MOST_SHARES);
+        let shares = shares.min(x.count * width / SHARE_VALUES);
+        let each = groups.div_ceil(shares.max(1)).max(1);
+        let mut left = scales
+            .chunks_mut(each * x.count)
+            .zip(corrections.chunks_mut(each * x.count))
+            .zip(words.chunks_mut(each * x.count * group_words::<R>()));
+        let parts: [_; MOST_SHARES] = std::array::from_fn(|_| left.next().map(Mutex::new));
+        self.pool.run(groups.div_ceil(each), &|share, _| {
+            let Some(part) = parts.get(share).and_then(Option::as_ref) else {
+                return;
+            };
+            // Never contended: every share belongs to one thread.
+            let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let ((scales, corrections), words) = &mut *part;
+            self.kernels.run(Quantize::<R> {
+                x,
+                width,
+                first: share * each,
+                scales,
+                corrections,
+                words,
+                format: PhantomData,
+            });
+        });
+    }
+
     fn integers<R: IntRow>(
         &self,
         x: Rows<'_>,
@@ -286,12 +320,7 @@ impl Executor {
         work: &impl ColumnWork,
     ) {
         let inputs = columns.w.inputs();
-        self.kernels.run(Quantize::<R> {
-            x,
-            width: inputs,
-            to: &mut *quantised,
-            format: PhantomData,
-        });
+        self.quantise::<R>(x, inputs, quantised);
         let operands = IntGroups {
             x: quantised.rows::<R>(x.count, inputs),
             rows: &panels.rows,

@@ -312,7 +312,7 @@ fn row_words<R: IntRow>(inputs: usize) -> usize {
 }
 
 /// Number of words of a group of activations.
-const fn group_words<R: IntRow>() -> usize {
+pub(crate) const fn group_words<R: IntRow>() -> usize {
     R::GROUP / WORD
 }
 
@@ -464,6 +464,20 @@ impl QuantScratch {
         &mut self.words[..count * pairs::stride(width)]
     }
 
+    /// The scales, corrections and words of the first rows for [`Quantize`] to fill.
+    pub(crate) fn parts<R: IntRow>(
+        &mut self,
+        count: usize,
+        width: usize,
+    ) -> (&mut [f32], &mut [i32], &mut [i32]) {
+        let (words, groups) = (row_words::<R>(width), groups::<R>(width));
+        (
+            &mut self.scales[..count * groups],
+            &mut self.corrections[..count * groups],
+            &mut self.words[..count * words],
+        )
+    }
+
     /// The first rows as filled by [`Quantize`] for weights of format `R`.
     pub(crate) fn rows<R: IntRow>(&self, count: usize, width: usize) -> IntRows<'_> {
         let (words, groups) = (row_words::<R>(width), groups::<R>(width));
@@ -488,12 +502,18 @@ pub(crate) struct IntRows<'a> {
     pub(crate) count: usize,
 }
 
-/// Quantises the first `width` activations of every row, in groups, ties to even. A group with an
-/// infinite or NaN activation gets a NaN scale, so all outputs of its row are NaN.
+/// Quantises some groups of the first `width` activations of every row, ties to even. A group with
+/// an infinite or NaN activation gets a NaN scale, so all outputs of its row are NaN.
 pub(crate) struct Quantize<'a, R> {
     pub(crate) x: Rows<'a>,
     pub(crate) width: usize,
-    pub(crate) to: &'a mut QuantScratch,
+    /// Number of the first group.
+    pub(crate) first: usize,
+    /// Scales and corrections, `[groups][count]`, and words, `[groups][count][words of a group]`.
+    /// Their length says how many groups.
+    pub(crate) scales: &'a mut [f32],
+    pub(crate) corrections: &'a mut [i32],
+    pub(crate) words: &'a mut [i32],
     pub(crate) format: std::marker::PhantomData<R>,
 }
 
@@ -504,11 +524,12 @@ impl<R: IntRow> Kernel for Quantize<'_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        let groups = self.scales.len() / self.x.count.max(1);
         for row in 0..self.x.count {
             let x = &self.x.data[row * self.x.stride..][..self.width];
-            for (group, x) in x.chunks(R::GROUP).enumerate() {
+            for (group, x) in x.chunks(R::GROUP).skip(self.first).take(groups).enumerate() {
                 let at = group * self.x.count + row;
-                let to = &mut self.to.words[at * group_words::<R>()..][..group_words::<R>()];
+                let to = &mut self.words[at * group_words::<R>()..][..group_words::<R>()];
                 let (scale, sum) = if x.len() == R::GROUP {
                     quantize_group(simd, x, to)
                 } else {
@@ -517,8 +538,8 @@ impl<R: IntRow> Kernel for Quantize<'_, R> {
                     padded[..x.len()].copy_from_slice(x);
                     quantize_group(simd, padded, to)
                 };
-                self.to.scales[at] = scale;
-                self.to.corrections[at] = sum.wrapping_mul(-R::offset::<S>());
+                self.scales[at] = scale;
+                self.corrections[at] = sum.wrapping_mul(-R::offset::<S>());
             }
         }
     }

@@ -24,17 +24,8 @@ use std::sync::Arc;
 /// Every instruction set of this processor, with its usual and other walks. With AVX-512 but
 /// without AMX, an emulator executes tile instructions.
 fn sets() -> Vec<Kernels> {
-    let sets = [
-        KernelChoice::Portable,
-        KernelChoice::Avx2,
-        KernelChoice::AvxVnni,
-        KernelChoice::Avx512Vnni,
-        KernelChoice::Avx512,
-        KernelChoice::Amx,
-    ];
-    let sets = sets
-        .into_iter()
-        .filter_map(|choice| Kernels::select(choice).ok());
+    let sets = KernelChoice::ALL.into_iter().skip(1);
+    let sets = sets.filter_map(|choice| Kernels::select(choice).ok());
     let otherwise = ["1 1 1 1 1 lines", "2 4 2 4 2 pages", "4 2 4 2 4 nothing"];
     sets.flat_map(|kernels| {
         let walks = otherwise.map(|walk| kernels.walking(walk.parse().unwrap()));
@@ -409,10 +400,14 @@ impl Case {
 
 fn quantise<R: IntRow>(kernels: Kernels, x: Rows<'_>, width: usize) -> QuantScratch {
     let mut to = QuantScratch::new(x.count, width);
+    let (scales, corrections, words) = to.parts::<R>(x.count, width);
     kernels.run(Quantize::<R> {
         x,
         width,
-        to: &mut to,
+        first: 0,
+        scales,
+        corrections,
+        words,
         format: std::marker::PhantomData,
     });
     to

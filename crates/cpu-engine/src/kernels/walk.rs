@@ -140,14 +140,7 @@ mod tests {
 
     #[test]
     fn walks_are_texts() {
-        for kernels in [
-            KernelChoice::Portable,
-            KernelChoice::Avx2,
-            KernelChoice::AvxVnni,
-            KernelChoice::Avx512Vnni,
-            KernelChoice::Avx512,
-            KernelChoice::Amx,
-        ] {
+        for kernels in KernelChoice::ALL {
             let walk = Walk::usual(kernels);
             assert_eq!(walk.to_string().parse(), Ok(walk));
         }

@@ -120,17 +120,9 @@ pub fn options(weights: WeightType, kernels: KernelChoice, threads: usize) -> En
 /// The kernel sets that this machine can run.
 pub fn kernel_sets() -> Vec<KernelChoice> {
     let tiny = EVEN.checkpoint(0);
-    [
-        KernelChoice::Portable,
-        KernelChoice::Avx2,
-        KernelChoice::AvxVnni,
-        KernelChoice::Avx512Vnni,
-        KernelChoice::Avx512,
-        KernelChoice::Amx,
-    ]
-    .into_iter()
-    .filter(|k| CpuEngine::new(&tiny, options(WeightType::F32, *k, 1)).is_ok())
-    .collect()
+    let sets = KernelChoice::ALL.into_iter().skip(1);
+    sets.filter(|k| CpuEngine::new(&tiny, options(WeightType::F32, *k, 1)).is_ok())
+        .collect()
 }
 
 /// True if these kernels round every product and sum as most do: not without fused multiplication,

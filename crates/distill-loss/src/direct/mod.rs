@@ -4,7 +4,6 @@
 
 pub(crate) mod acceptance;
 pub(crate) mod forward_kl;
-pub(crate) mod jsd;
 pub(crate) mod nll;
 pub(crate) mod reverse_kl;
 
@@ -21,8 +20,6 @@ pub enum DirectLoss {
     ReverseKl,
     /// KL(p || q).
     ForwardKl,
-    /// Jensen-Shannon divergence, both distributions with the same share in the mixture.
-    Jsd,
     /// Negative log-likelihood of the emitted token.
     Nll,
     /// The rejection rate.
@@ -31,9 +28,6 @@ pub enum DirectLoss {
     LogAcceptance,
 }
 
-/// Share of the target in the mixture of [`DirectLoss::Jsd`]: the symmetric one.
-const MIXTURE: f64 = 0.5;
-
 impl DirectLoss {
     /// True if the target's distribution is read, not only the emitted token.
     pub fn reads_law(self) -> bool {
@@ -41,8 +35,8 @@ impl DirectLoss {
     }
 
     /// Grades one row, by [`reverse_kl`](crate::reverse_kl), [`forward_kl`](crate::forward_kl),
-    /// [`jensen_shannon`](crate::jensen_shannon), [`negative_log_likelihood`](crate::negative_log_likelihood),
-    /// [`acceptance`](crate::acceptance) or [`log_acceptance`](crate::log_acceptance).
+    /// [`negative_log_likelihood`](crate::negative_log_likelihood), [`acceptance`](crate::acceptance) or
+    /// [`log_acceptance`](crate::log_acceptance).
     ///
     /// # Shapes
     /// - `logits`: `[shared]`, replaced by `weight` times the gradient
@@ -55,7 +49,6 @@ impl DirectLoss {
         match self {
             Self::ReverseKl => reverse_kl::reverse_kl(logits, teacher, weight),
             Self::ForwardKl => forward_kl::forward_kl(logits, teacher, weight),
-            Self::Jsd => jsd::jensen_shannon(logits, teacher, MIXTURE, weight),
             Self::Nll => nll::negative_log_likelihood(logits, label, weight),
             Self::Acceptance => acceptance::acceptance(logits, teacher, weight),
             Self::LogAcceptance => acceptance::log_acceptance(logits, teacher, weight),

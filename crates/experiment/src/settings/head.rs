@@ -20,8 +20,6 @@ pub struct HeadOptions {
     pub labels: HeadLabels,
     /// Number of optimizer steps each time the head is trained, at least 1.
     pub steps: usize,
-    /// Includes the proposals after the first rejected one as examples.
-    pub unjudged: bool,
     /// Checkpoint of a trained head (`omnidraft head`) to start from; relative to the working
     /// directory.
     pub path: Option<PathBuf>,
@@ -34,7 +32,6 @@ impl Default for HeadOptions {
             per: Scope::Target,
             labels: HeadLabels::Current,
             steps: HeadConfig::default().steps,
-            unjudged: false,
             path: None,
         }
     }

@@ -44,7 +44,7 @@ impl ModelsConfig {
     }
 }
 
-/// A model folder: `"models/L"`, or `{ path = "models/L", device = "gpu", pad_layers = 12 }`. Or a
+/// A model folder: `"models/L"`, or `{ path = "models/L", device = "gpu", pad_width = 64 }`. Or a
 /// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`. Or a target
 /// that a worker of PyTorch decodes: `{ torch = "models/L", dtype = "bfloat16" }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +54,9 @@ pub struct ModelConfig {
     pub path: PathBuf,
     /// Device, if it is not that of the other models.
     pub device: Option<Device>,
-    /// Padding of the model.
-    pub padding: CostPadding,
+    /// Number of idle inner columns added to every MLP, which make the model as slow as a larger
+    /// one without a change of its outputs ([`lm::Checkpoint::pad_width`]).
+    pub pad_width: usize,
     /// The recording that replaces the model.
     pub trace: Option<TraceConfig>,
     /// The worker of PyTorch that decodes the model.
@@ -72,7 +73,7 @@ impl ModelConfig {
         Self {
             path,
             device: None,
-            padding: CostPadding::default(),
+            pad_width: 0,
             trace: None,
             torch: None,
             chat_template_kwargs: Map::new(),
@@ -136,42 +137,6 @@ pub struct StepCost {
     pub weights: WeightType,
 }
 
-/// Idle weights that make a model as slow as a larger one without a change of its outputs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct CostPadding {
-    /// Number of added blocks, each with the cost of a block ([`lm::Checkpoint::pad_layers`]).
-    pub layers: usize,
-    /// Number of inner columns added to every MLP ([`lm::Checkpoint::pad_width`]).
-    pub width: usize,
-}
-
-impl CostPadding {
-    /// True if nothing is added.
-    pub fn is_none(self) -> bool {
-        self == Self::default()
-    }
-
-    /// Adds the padding to a checkpoint.
-    pub fn pad(self, checkpoint: lm::Checkpoint) -> lm::Checkpoint {
-        checkpoint.pad_width(self.width).pad_layers(self.layers)
-    }
-}
-
-impl fmt::Display for CostPadding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let columns = format!("{} inner columns an MLP", self.width);
-        let blocks = match self.layers {
-            1 => "1 block".to_owned(),
-            layers => format!("{layers} blocks"),
-        };
-        match (self.layers, self.width) {
-            (_, 0) => f.write_str(&blocks),
-            (0, _) => f.write_str(&columns),
-            _ => write!(f, "{columns} and {blocks}"),
-        }
-    }
-}
-
 /// A model folder as a table; its path alone is a shorter form.
 #[derive(Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -213,11 +178,6 @@ pub(crate) struct ModelTable {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     device: Option<Device>,
-    /// Number of added idle blocks, each with the cost of a block of the model; outputs do not
-    /// change.
-    #[serde(default, skip_serializing_if = "is_default")]
-    #[schemars(extend("default" = 0))]
-    pad_layers: usize,
     /// Number of idle inner columns added to every MLP; outputs do not change.
     #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
@@ -252,8 +212,7 @@ impl Serialize for ModelConfig {
             None => ModelTable {
                 path: path(),
                 device: self.device,
-                pad_layers: self.padding.layers,
-                pad_width: self.padding.width,
+                pad_width: self.pad_width,
                 chat_template_kwargs: self.chat_template_kwargs.clone(),
                 system: self.system.clone(),
                 ..ModelTable::default()
@@ -281,7 +240,7 @@ impl<'de> Deserialize<'de> for ModelConfig {
             type Value = ModelConfig;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a model folder, { path = FOLDER, device = DEVICE, pad_layers = N, pad_width = N }, { trace = FILE, tokenizer = PATH } or { torch = FOLDER, dtype = DTYPE, device_map = DEVICE }")
+                f.write_str("a model folder, { path = FOLDER, device = DEVICE, pad_width = N }, { trace = FILE, tokenizer = PATH } or { torch = FOLDER, dtype = DTYPE, device_map = DEVICE }")
             }
 
             fn visit_str<E: Error>(self, path: &str) -> Result<ModelConfig, E> {
@@ -309,10 +268,6 @@ impl ModelTable {
                  this program's own engine",
             );
         }
-        let padding = CostPadding {
-            layers: self.pad_layers,
-            width: self.pad_width,
-        };
         let (path, trace) = match (self.path, self.trace, self.tokenizer) {
             (Some(path), None, None) if self.cost.is_none() && self.latency.is_none() => {
                 (path, None)
@@ -322,7 +277,7 @@ impl ModelTable {
                     "`cost` and `latency` are for recorded targets; a model takes its own time",
                 );
             }
-            (None, Some(file), Some(tokenizer)) if padding.is_none() => {
+            (None, Some(file), Some(tokenizer)) if self.pad_width == 0 => {
                 let (cost, latency) = (self.cost, self.latency);
                 let zero = |own: &NamedLatency| own.draft_us == 0 || own.target_us == 0;
                 if latency.as_ref().is_some_and(zero) {
@@ -348,7 +303,7 @@ impl ModelTable {
         };
         Ok(ModelConfig {
             device: self.device,
-            padding,
+            pad_width: self.pad_width,
             trace,
             chat_template_kwargs: self.chat_template_kwargs,
             system: self.system,
@@ -372,7 +327,7 @@ impl ModelTable {
         if self.device.is_some() {
             return Err("`device` is for this program's own engine; a worker has `device_map`");
         }
-        if self.pad_layers > 0 || self.pad_width > 0 {
+        if self.pad_width > 0 {
             return Err("a model of a worker cannot be padded");
         }
         let device_map = self.device_map.unwrap_or_else(|| AUTO.to_owned());
@@ -416,21 +371,18 @@ mod tests {
 
     #[test]
     fn both_forms_are_read_and_written_back() {
-        let text = "L = \"models/L\"\nbig = { path = \"models/L\", pad_layers = 12 }\n\
-             wide = { path = \"models/L\", pad_width = 64 }\n\
+        let text = "L = \"models/L\"\nwide = { path = \"models/L\", pad_width = 64 }\n\
              far = { path = \"models/L\", device = \"gpu:1\" }\n";
         let targets: BTreeMap<String, ModelConfig> = toml::from_str(text).unwrap();
-        assert!(targets["L"].padding.is_none());
-        assert_eq!(targets["big"].padding.layers, 12);
-        assert_eq!(targets["wide"].padding.width, 64);
-        assert_eq!(targets["big"].path, targets["L"].path);
+        assert_eq!((targets["L"].pad_width, targets["wide"].pad_width), (0, 64));
+        assert_eq!(targets["wide"].path, targets["L"].path);
         assert_eq!(
             (targets["far"].device, targets["L"].device),
             (Some(Device::Gpu(1)), None)
         );
         let json = serde_json::to_value(&targets).unwrap();
         assert_eq!(json["L"], "models/L");
-        assert_eq!(json["big"]["pad_layers"], 12);
+        assert_eq!(json["wide"]["pad_width"], 64);
         assert_eq!(json["wide"].as_object().unwrap().len(), 2);
         assert_eq!(json["far"]["device"], "gpu:1");
         let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
@@ -461,7 +413,7 @@ mod tests {
                 "{ torch = \"p\", weights = \"int4\" }",
                 "unknown field `weights`",
             ),
-            ("{ torch = \"p\", pad_layers = 1 }", "padded"),
+            ("{ torch = \"p\", pad_width = 1 }", "padded"),
             ("{ torch = \"p\", device_map = \"cuda:x\" }", "cuda:N"),
             ("{ torch = \"p\", dtype = \"int4\" }", "bfloat16"),
             (

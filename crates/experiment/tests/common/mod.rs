@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// A drafter and two targets.
 pub const ZOO: &str = r#"[models]
 drafter = { path = "models/D", pad_width = 3072 }
-targets = { L = "models/L", Q = { path = "models/Q", pad_layers = 2 } }
+targets = { L = "models/L", Q = { path = "models/Q", pad_width = 64 } }
 "#;
 
 /// A small experiment beside `zoo.toml`.

@@ -74,7 +74,7 @@ pub const MANIFEST: Reader = Reader {
             rustc: "unknown".into(),
             features: Vec::new(),
         };
-        let manifest = Manifest::new(cell, json!({"seed": 1}), build);
+        let manifest = Manifest::new(cell, json!({"seed": 1}), "0".repeat(64), build);
         Ok(vec![written("manifest.json", |to| manifest.write(to))?])
     },
     read: |folder, bytes| {
@@ -168,8 +168,8 @@ ratios = [["SpD_DM", "autoregressive"]]
     r#"name = "large"
 title = "Everything"
 [models]
-drafter = { path = "models/D", pad_layers = 1 }
-targets = { L = "models/L", Q = { path = "models/Q", pad_layers = 2 } }
+drafter = { path = "models/D", pad_width = 64 }
+targets = { L = "models/L", Q = { path = "models/Q", pad_width = 64 } }
 [grid]
 target = ["L", "Q"]
 task = ["mini-math", "mini-chat"]

@@ -80,8 +80,7 @@ pub fn code(hub: &FakeHub) {
 
 fn alpaca_id(parts: [&str; 3]) -> String {
     let digest = sha1::Sha1::digest(parts.join("\x1f"));
-    let hex: String = digest[..6].iter().map(|b| format!("{b:02x}")).collect();
-    format!("alpaca-{hex}")
+    format!("alpaca-{}", hex::encode(&digest[..6]))
 }
 
 fn published(test: &[String], train: &[String]) -> PublishedSplit {

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jobs::{
     Build, Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot,
@@ -109,6 +109,15 @@ pub fn work(job: &JobSpec, folder: &Path, log: &Path, pause: Duration) {
     std::fs::remove_file(folder.join("half")).unwrap();
     trace(log, &format!("end {}", job.id));
     write_manifest(folder, job, "complete");
+}
+
+/// Waits until a test is true.
+pub fn until(what: &str, mut test: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !test() {
+        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// A run in a temporary folder.

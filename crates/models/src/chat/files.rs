@@ -24,9 +24,6 @@ pub(super) struct Source {
 }
 
 /// The templates of a folder by name, one of which is [`DEFAULT`]; empty if the folder has none.
-///
-/// # Errors
-/// Files that cannot be read or are malformed; several templates, none of which is called default.
 pub(super) fn sources(folder: &Path) -> Result<BTreeMap<String, Source>, TemplateError> {
     let mut found = BTreeMap::new();
     let own = folder.join(CHAT_TEMPLATE_FILE);

@@ -37,9 +37,6 @@ pub(super) struct Jinja {
 
 impl Jinja {
     /// Compiles a template. Contents are texts until [`Jinja::find_form`] finds otherwise.
-    ///
-    /// # Errors
-    /// Text that is not a template.
     pub(super) fn compile(
         source: &Source,
         specials: Vec<(String, String)>,
@@ -62,9 +59,6 @@ impl Jinja {
 
     /// Determines if the template expects contents as texts or as lists of parts. If it needs
     /// variables that are not given yet, this is repeated with those of each request.
-    ///
-    /// # Errors
-    /// As [`Jinja::form`], unless a further variable might change it.
     pub(super) fn find_form(&mut self, request: &TemplateRequest) -> Result<(), TemplateError> {
         self.parts = match self.form(request) {
             Ok(parts) => Some(parts),
@@ -75,9 +69,6 @@ impl Jinja {
     }
 
     /// Checks a template that waits for variables, with those of this request.
-    ///
-    /// # Errors
-    /// As [`Jinja::form`].
     pub(super) fn check(&self, request: &TemplateRequest) -> Result<(), TemplateError> {
         match self.parts {
             Some(_) => Ok(()),
@@ -100,9 +91,6 @@ impl Jinja {
     /// a message of this request, or else the one in which its output depends on the message. A
     /// list that is written out as a whole proves nothing: such a template expects texts and
     /// changes them.
-    ///
-    /// # Errors
-    /// An exception of the template; a message that it does not show.
     fn form(&self, request: &TemplateRequest) -> Result<bool, TemplateError> {
         let asked = |said| {
             let user = Message::new("user", said);

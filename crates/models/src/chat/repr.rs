@@ -26,9 +26,6 @@ pub(super) fn is_namespace(value: &Value) -> bool {
 }
 
 /// Python's `str` of a value.
-///
-/// # Errors
-/// A value that is too deep or too long.
 pub(super) fn written(value: &Value) -> Result<String, Error> {
     match is_own(value) {
         true => repr(value),
@@ -37,9 +34,6 @@ pub(super) fn written(value: &Value) -> Result<String, Error> {
 }
 
 /// Python's `repr` of a value.
-///
-/// # Errors
-/// A value that is too deep or too long.
 pub(super) fn repr(value: &Value) -> Result<String, Error> {
     let mut out = String::new();
     write(&mut out, value, 0)?;

@@ -49,14 +49,17 @@ impl Spot {
 /// Content of `checkpoint.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Checkpoint {
-    /// Hash of the configuration. It, `build`, `inputs` and `kernels` must be those of the program
-    /// that resumes.
+    /// Hash of the configuration. It, `build`, `inputs`, `kernels` and `timed_on` must be those of
+    /// the program that resumes.
     config_sha256: String,
     build: BuildInfo,
     /// The files that the rows so far were made of.
     inputs: Vec<InputFile>,
     /// Instruction set of the engine, on which the last bits of what is learnt depend.
     kernels: Option<String>,
+    /// Processor and cores of a timed job, whose seconds must all be of one machine.
+    #[serde(default)]
+    timed_on: Option<(String, usize)>,
     pub(super) spot: Spot,
     /// Number of prompts answered by all arms. `acceptance`: sum and number of the last arm's
     /// acceptance rates.
@@ -80,6 +83,7 @@ impl Checkpoint {
             build: manifest.build.clone(),
             inputs: manifest.inputs.clone(),
             kernels: manifest.machine.kernels.clone(),
+            timed_on: timed_on(manifest),
             spot,
             done,
             acceptance,
@@ -99,10 +103,7 @@ impl Checkpoint {
     }
 
     /// Checks that this job and this program wrote it, from the same files, on a processor of the
-    /// same instruction set.
-    ///
-    /// # Errors
-    /// It is of another job, program or instruction set, or a file has changed.
+    /// same instruction set; if the job is timed, on the same machine.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<()> {
         if self.config_sha256 != manifest.config_sha256 {
             return Err(OnlineError::OtherJob);
@@ -119,6 +120,9 @@ impl Checkpoint {
         }
         if self.kernels != manifest.machine.kernels {
             return Err(OnlineError::OtherKernels);
+        }
+        if self.timed_on != timed_on(manifest) {
+            return Err(OnlineError::OtherMachine);
         }
         Ok(())
     }
@@ -142,6 +146,12 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+fn timed_on(manifest: &Manifest) -> Option<(String, usize)> {
+    let machine = &manifest.machine;
+    let timed = manifest.cell.exclusive;
+    timed.then(|| (machine.cpu.clone(), machine.cores))
 }
 
 /// Folder of the arms' learnt state after `done` prompts.

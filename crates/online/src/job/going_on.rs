@@ -89,9 +89,8 @@ impl Job<'_> {
     /// New arms. With `start`, those that the stream changes continue from the state in it.
     pub(super) fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
         let all = &self.config.arms;
-        let padding = self.config.models.drafter.padding;
-        let padded = (!padding.is_none())
-            .then(|| Arc::new(self.drafter.padded(padding.layers, padding.width)));
+        let width = self.config.models.drafter.pad_width;
+        let padded = (width > 0).then(|| Arc::new(self.drafter.padded(width)));
         let fresh = |arm: &ArmConfig| {
             let host = arm.learnt_by.as_ref();
             let host = host.and_then(|name| all.iter().position(|other| other.name == *name));

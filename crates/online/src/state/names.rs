@@ -28,7 +28,7 @@ pub fn file_name(name: &str) -> String {
         name => name.chars().map(plain).take(40).collect(),
     };
     let digest = Sha256::digest(name.as_bytes());
-    format!("{readable}-{}", hex(&digest[..16]))
+    format!("{readable}-{}", hex::encode(&digest[..16]))
 }
 
 /// A name for a vocabulary that depends on its tokens alone: the first half of a SHA-256 over kind,
@@ -45,7 +45,7 @@ fn vocabulary_name<I: TokenId>(vocabulary: &Vocabulary<I>) -> String {
         hasher.update((bytes.len() as u32).to_le_bytes());
         hasher.update(bytes);
     }
-    hex(&hasher.finalize()[..16])
+    hex::encode(&hasher.finalize()[..16])
 }
 
 /// File name of the n-grams between two vocabularies.
@@ -69,7 +69,7 @@ pub(super) fn fingerprint(folder: &Path) -> Result<String> {
         let sampled = sample(&path, if whole { 1 } else { PLACES });
         hasher.update(sampled.map_err(OnlineError::io(&path))?);
     }
-    Ok(hex(&hasher.finalize()[..16]))
+    Ok(hex::encode(&hasher.finalize()[..16]))
 }
 
 /// The size of a file and the bytes at so many places of it, which lie at equal distances; all bytes
@@ -85,10 +85,6 @@ fn sample(path: &Path, places: u64) -> std::io::Result<Vec<u8>> {
         (&file).take(each).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Folders in `folder` with their names, from the files of [`create_named`]; empty if there is no

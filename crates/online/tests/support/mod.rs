@@ -1,10 +1,14 @@
-//! An experiment in a temporary folder, run job by job.
+//! An experiment in a temporary folder, run job by job, and a learner with examples.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use experiment::{ExperimentError, JobConfig, LoadOptions, Plan};
-use online::{JobSetting, Progress, run_job};
+use distill_loss::{Chunk, Example, TeacherRow};
+use experiment::{ExperimentError, JobConfig, LearnConfig, LoadOptions, Plan};
+use lm::{Checkpoint, LmConfig, random_checkpoint};
+use online::{JobSetting, Learner, OnlineError, Progress, run_job};
 use results::{ArmInfo, BuildInfo, CellInfo, CellReader, Manifest, PromptRow};
 use streams::DataSource;
 use tempfile::TempDir;
@@ -26,6 +30,43 @@ pub fn models_table(targets: &[(&str, &str)]) -> String {
         text += &format!("targets.{name} = \"{folder}/{model}\"\n");
     }
     text
+}
+
+/// A small random drafter.
+pub fn drafter() -> Checkpoint {
+    let json = r#"{"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}"#;
+    let config = LmConfig::from_json(json, Path::new("config.json")).unwrap();
+    random_checkpoint(&config, 3)
+}
+
+/// A learner of the losses that `config` names.
+pub fn learner(config: LearnConfig, seed: u64) -> Result<Learner, OnlineError> {
+    Learner::new(&drafter(), config, seed)
+}
+
+/// A text for [`drafter`] with chunks of these draft tokens and numbers of target tokens.
+pub fn example(seed: u32, chunks: impl Iterator<Item = (Range<usize>, usize)>) -> Example {
+    let ids: Vec<u32> = (0..16).map(|i| (i * 7 + seed * 5) % 50).collect();
+    let shared: Arc<[u32]> = (0..50).filter(|id| id % 4 != 3).collect();
+    let law = |emitted: u32| {
+        let log_prob = move |id: &u32| if *id == emitted { -0.2 } else { -5.5 };
+        TeacherRow::new(shared.iter().map(log_prob))
+    };
+    let chunks = chunks.map(|(draft, targets)| Chunk {
+        law: (targets == 1).then(|| law(ids[draft.start])),
+        log_prob: -0.3,
+        draft,
+        targets,
+        own: None,
+        special: false,
+    });
+    Example {
+        chunks: chunks.collect(),
+        ids,
+        shared,
+        ..Example::default()
+    }
 }
 
 /// A folder for experiments and their results.
@@ -86,7 +127,8 @@ pub fn watched(
         from: config.from.clone(),
         ..CellInfo::default()
     };
-    let mut manifest = Manifest::new(cell, config.to_json(), BuildInfo::unknown("test"));
+    let build = BuildInfo::unknown("test");
+    let mut manifest = Manifest::new(cell, config.to_json(), config.hash(), build);
     let arm = |arm: &experiment::ArmConfig| ArmInfo {
         name: arm.name.clone(),
         is_plain: arm.is_plain(),

@@ -340,7 +340,8 @@ impl Experiment {
             rustc: "rustc 1.95.0".into(),
             features: Vec::new(),
         };
-        let mut manifest = Manifest::new(cell, json!({ "experiment": self.name }), build);
+        let config = json!({ "experiment": self.name });
+        let mut manifest = Manifest::new(cell, config, "c0ffee00".repeat(8), build);
         manifest.arms = self.arm_infos();
         let latency = StepLatency::paper();
         manifest.latencies.insert("mini-llama".into(), latency);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use ngram_cache::{ReplayOptions, replay};
+use ngram_cache::{CacheConfig, replay};
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use super::{print, tokenizer_file};
@@ -68,7 +68,7 @@ impl ReplayArgs {
             texts.iter().map(|text| &text.text),
             &draft,
             &target,
-            &ReplayOptions::default(),
+            CacheConfig::default(),
         )?;
         if let Some(path) = &self.save {
             done.cache.save(path)?;

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use bench::args::ThreadArgs;
 use clap::Args;
 use cpu_engine::MemoryUse;
 use experiment::DecodeConfig;
@@ -39,9 +40,8 @@ pub struct CheckArgs {
     /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -137,8 +137,8 @@ struct Memory {
 impl CheckArgs {
     /// Checks the models and prints the result.
     pub fn execute(self) -> Result<()> {
-        if self.context == Some(0) || self.threads == 0 {
-            bail!("--context and --threads must be at least 1");
+        if self.context == Some(0) {
+            bail!("--context must be at least 1");
         }
         let mut folders = Vec::new();
         let mut models = Vec::new();
@@ -237,7 +237,7 @@ impl CheckArgs {
             let settings = EngineSettings {
                 kv: self.kv,
                 context: Some(context),
-                ..EngineSettings::new(weights, self.threads)
+                ..EngineSettings::new(weights, self.threads.count())
             };
             MemoryUse::expected(&config, &engine_options(&config, settings))
         };

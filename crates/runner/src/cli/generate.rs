@@ -2,20 +2,19 @@
 
 use std::path::PathBuf;
 
-use adaptive_draft::{CopyOrDraft, CopyRecord, Costs};
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    Acceptance, ConstantLength, DraftPolicy, History, LanguageModel, Pair, PlainConfig, Prompt,
-    PromptLookup, Sampling, Session, SessionConfig, StreamName, TeacherSink, VerifyMode,
-    decode_plain,
+    Acceptance, History, LanguageModel, Pair, PlainConfig, Prompt, PromptLookup, Sampling, Session,
+    SessionConfig, StreamName, TeacherSink, VerifyMode, decode_plain,
 };
 use vocab_align::{DraftId, TargetId, Utf8Stream, Vocabulary};
 
-use bench::args::{DeviceArgs, TorchArgs, flag, parse_verify, print, write_out};
+use bench::args::{DeviceArgs, ThreadArgs, TorchArgs, flag, parse_verify, print, write_out};
+use bench::drafts;
 use experiment::DecodeConfig;
 use lm::{KvType, WeightType};
 use models::{Engine, ModelFolder, TargetFolder, align};
@@ -26,6 +25,9 @@ use super::template::{TemplateArgs, note_left_out};
 const APPLIED_BY: &str = "--repetition-penalty";
 /// Maximum draft length.
 const MOST_DRAFTED: usize = 64;
+/// With `--lookup`, a drafter that is worth less than the text drafts in one of so many rounds or
+/// fewer.
+const EXPLORE: usize = 16;
 
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
@@ -104,9 +106,8 @@ pub struct GenerateArgs {
     /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     #[command(flatten)]
     devices: DeviceArgs,
     #[command(flatten)]
@@ -131,8 +132,8 @@ struct Answer {
 impl GenerateArgs {
     /// Answers the prompt.
     pub fn execute(self) -> Result<()> {
-        if self.max_tokens == 0 || self.n == 0 || self.threads == 0 {
-            bail!("--max-tokens, --n and --threads must be at least 1");
+        if self.max_tokens == 0 || self.n == 0 {
+            bail!("--max-tokens and --n must be at least 1");
         }
         let (mode, lookup) = parse_verify(&self.verify).map_err(|e| anyhow!("--verify: {e}"))?;
         if lookup && self.drafter.is_some() {
@@ -150,7 +151,7 @@ impl GenerateArgs {
         if self.target.to_string_lossy().starts_with("http") && !self.target.exists() {
             return self.remote(mode, sampling);
         }
-        let mut target = self.torch.load(&self.target)?;
+        let mut target = self.torch.load(&self.target, self.threads)?;
         let mut drafter = self
             .drafter
             .as_deref()
@@ -166,9 +167,8 @@ impl GenerateArgs {
             drafter.text.asked_with(&variables, system, false).ok();
         }
         let answers = match &drafter {
-            Some(drafter) => self.speculate(mode, sampling, &target, drafter)?,
-            None if lookup => self.look_up(sampling, &target)?,
-            None => self.plain(sampling, &target)?,
+            None if !lookup => self.plain(sampling, &target)?,
+            drafter => self.speculate(mode, sampling, &target, drafter.as_ref())?,
         };
         self.close(&answers)
     }
@@ -313,7 +313,7 @@ impl GenerateArgs {
             weights: self.weights,
             draft_weights: self.draft_weights,
             kv: self.kv,
-            threads: self.threads,
+            threads: self.threads.count(),
             ..DecodeConfig::default()
         }
     }
@@ -359,25 +359,42 @@ impl GenerateArgs {
             .collect()
     }
 
+    /// Decodes with drafts of a model or, without one, from the text so far, in the target's own
+    /// tokens.
     fn speculate(
         &self,
         mode: VerifyMode,
         sampling: Sampling,
         target: &TargetFolder,
-        drafter: &ModelFolder<DraftId>,
+        drafter: Option<&ModelFolder<DraftId>>,
     ) -> Result<Vec<Answer>> {
-        let rendered = target.template.render(&self.prompt)?;
-        let target_ids = target.encode(&rendered)?;
-        let draft_ids = drafter.encode(&drafter.template.render(&self.prompt)?)?;
+        let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
+        let draft_ids = match drafter {
+            Some(drafter) => drafter.encode(&drafter.template.render(&self.prompt)?)?,
+            None => target_ids.iter().map(|id| DraftId(id.0)).collect(),
+        };
         self.note_room("target", target.max_context(), target_ids.len());
-        self.note_room("drafter", drafter.config().max_context(), draft_ids.len());
-        let decode = self.decode();
-        let engines = (
-            drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
-            self.target_engine(target, target_ids.len())?,
-        );
-        let settings = self.settings(mode, sampling, target);
-        let mut session = Session::new(engines.0, engines.1, align(drafter, target), settings)?;
+        if let Some(drafter) = drafter {
+            self.note_room("drafter", drafter.config().max_context(), draft_ids.len());
+        }
+        let engine = self.target_engine(target, target_ids.len())?;
+        let (drafter, pair): (Box<dyn LanguageModel>, Pair) = match drafter {
+            Some(drafter) => {
+                let settings = self.decode().drafter_engine().on(self.devices.drafter()?);
+                (Box::new(drafter.engine(settings)?), align(drafter, target))
+            }
+            None => {
+                let lookup = PromptLookup::new(engine.vocab_size());
+                (Box::new(lookup), Pair::shared(target.vocabulary.clone()))
+            }
+        };
+        let settings = SessionConfig {
+            sampling,
+            acceptance: self.acceptance,
+            stop: target.stop_tokens_unless(self.ignore_eos),
+            ..SessionConfig::new(mode, self.max_tokens)
+        };
+        let mut session = Session::new(drafter, engine, pair, settings)?;
         if self.lookup {
             session.look_up_in(History::default());
         }
@@ -385,71 +402,22 @@ impl GenerateArgs {
             draft: &draft_ids,
             target: &target_ids,
         };
-        self.answers(session, prompt, target)
-    }
-
-    /// Drafts from the text so far, in the target's own tokens.
-    fn look_up(&self, sampling: Sampling, target: &TargetFolder) -> Result<Vec<Answer>> {
-        let target_ids = target.encode(&target.template.render(&self.prompt)?)?;
-        self.note_room("target", target.max_context(), target_ids.len());
-        let draft_ids: Vec<DraftId> = target_ids.iter().map(|id| DraftId(id.0)).collect();
-        let engine = self.target_engine(target, target_ids.len())?;
-        let drafter = PromptLookup::new(engine.vocab_size());
-        let settings = self.settings(VerifyMode::Tli, sampling, target);
-        let pair = Pair::shared(target.vocabulary.clone());
-        let session = Session::new(drafter, engine, pair, settings)?;
-        let prompt = Prompt {
-            draft: &draft_ids,
-            target: &target_ids,
-        };
-        self.answers(session, prompt, target)
-    }
-
-    fn settings(
-        &self,
-        mode: VerifyMode,
-        sampling: Sampling,
-        target: &TargetFolder,
-    ) -> SessionConfig {
-        SessionConfig {
-            sampling,
-            acceptance: self.acceptance,
-            stop: target.stop_tokens_unless(self.ignore_eos),
-            ..SessionConfig::new(mode, self.max_tokens)
-        }
-    }
-
-    fn answers<D: LanguageModel, T: LanguageModel>(
-        &self,
-        mut session: Session<D, T>,
-        prompt: Prompt<'_>,
-        target: &TargetFolder,
-    ) -> Result<Vec<Answer>> {
         let mut cache = NgramCache::new(CacheConfig::default());
-        let mut worth = CopyRecord::default();
+        let mut drafts = drafts(self.k, self.lookup.then_some(EXPLORE));
         (0..self.n)
             .map(|sample| {
                 let mut stream = TextStream::new(&target.vocabulary, !self.json);
-                let mut constant = ConstantLength(self.k);
-                let mut copying;
-                let policy: &mut dyn DraftPolicy = if self.lookup {
-                    let costs = Costs::default();
-                    copying = CopyOrDraft::new(constant, &mut worth, costs, self.k, true, Some(16));
-                    &mut copying
-                } else {
-                    &mut constant
-                };
                 let done = session.generate(
                     prompt,
                     self.name(sample),
                     Some(&mut cache),
-                    policy,
+                    drafts.as_mut(),
                     &mut stream,
                 )?;
                 stream.finish()?;
                 Ok(Answer {
                     text: target.vocabulary.decode_lossy(&done.tokens),
-                    prompt_ids: prompt.target.to_vec(),
+                    prompt_ids: target_ids.clone(),
                     target_ids: done.tokens,
                     rounds: done.totals.rounds,
                     accepted: done.totals.accepted,

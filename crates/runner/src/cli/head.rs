@@ -57,14 +57,12 @@ impl HeadArgs {
         };
         let mut probe = Probe::load(&job.config, &self.data.source()?, options)?;
         let prompts = probe.len();
-        let unjudged = arm.head.unjudged;
         let mut collect = |prompts: std::ops::Range<usize>| -> Result<Vec<_>> {
             let mut examples = Vec::new();
             for prompt in prompts {
                 let policy = ConstantLength(arm.decode.k);
-                let mut watch =
-                    LabelRecorder::new(policy, None, &mut [], Some(&mut examples), unjudged);
-                probe.draft(prompt, unjudged, &mut watch)?;
+                let mut watch = LabelRecorder::new(policy, None, &mut [], Some(&mut examples));
+                probe.draft(prompt, &mut watch)?;
             }
             Ok(examples)
         };

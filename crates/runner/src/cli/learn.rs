@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use bench::args::print;
+use bench::args::{ThreadArgs, print};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lm::{EngineSettings, WeightType};
@@ -21,8 +21,6 @@ use super::serve::named;
 const POINTS: usize = 4;
 /// Longest draft, as in experiments (`decode.k`).
 const LONGEST_DRAFT: usize = 64;
-/// Largest number of threads: beyond any machine's cores, below what a system refuses.
-const MOST_THREADS: usize = 1024;
 
 /// Arguments of `learn`.
 #[derive(Debug, Args)]
@@ -85,9 +83,8 @@ pub struct LearnArgs {
     /// Maximum tokens of prompt and answer; longer ones are left out.
     #[arg(long, default_value_t = 4096)]
     context: usize,
-    /// Threads of drafting and learning.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// A page with what was learnt from, the settings and the table.
     #[arg(long, value_name = "FILE.md")]
     page: Option<PathBuf>,
@@ -140,7 +137,6 @@ impl LearnArgs {
             ("--learn-every", self.learn_every, usize::MAX),
             ("--k", self.k, LONGEST_DRAFT),
             ("--limit", self.limit.unwrap_or(1), usize::MAX),
-            ("--threads", self.threads, MOST_THREADS),
         ] {
             if value == 0 {
                 bail!("{name} 0: must be at least 1");
@@ -185,7 +181,7 @@ impl LearnArgs {
         let (name, folder) = named(&self.target)?;
         let engine = EngineSettings {
             context: Some(self.context),
-            ..EngineSettings::new(self.draft_weights, self.threads)
+            ..EngineSettings::new(self.draft_weights, self.threads.count())
         };
         Ok(Options {
             engine,

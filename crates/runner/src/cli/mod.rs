@@ -115,7 +115,7 @@ enum Command {
     Chat(chat::ChatArgs),
     /// Say whether speculation will pay on this machine with a pair, and what to change.
     Doctor(doctor::DoctorArgs),
-    /// Find how many padding blocks give drafter and target a ratio of step times.
+    /// Find how many padding columns give drafter and target a ratio of step times.
     #[command(hide = true)]
     Pad(pad::PadArgs),
     /// Measure what drafting and verification cost in an experiment, for `[decode.costs]`.

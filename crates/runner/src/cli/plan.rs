@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use experiment::{ArmConfig, Count, Job, JobConfig, OnStream, Plan, Segment, Stage, StepCost};
+use experiment::{
+    ArmConfig, Count, Job, JobConfig, ModelConfig, OnStream, Plan, Segment, Stage, StepCost,
+};
 use jobs::{JobId, JobSpec, Need, RootRecord};
 use lm::{Device, EngineSettings};
 use models::ModelFolder;
@@ -372,14 +374,9 @@ impl Clock {
             return Ok(steps);
         }
         let target: ModelFolder<TargetId> = ModelFolder::load(&config.path)?;
-        let padding = |padding: experiment::CostPadding| match padded {
-            true => padding,
-            false => experiment::CostPadding::default(),
-        };
-        let (of_drafter, of_target) =
-            (padding(job.models.drafter.padding), padding(config.padding));
-        let drafter = drafter.padded(of_drafter.layers, of_drafter.width);
-        let target = target.padded(of_target.layers, of_target.width);
+        let width = |model: &ModelConfig| if padded { model.pad_width } else { 0 };
+        let drafter = drafter.padded(width(&job.models.drafter));
+        let target = target.padded(width(config));
         let mut draft = Stepper::new(&drafter, drafts, STEP_CONTEXT)?;
         let mut verify = Stepper::new(&target, decode.engine().on(scores), STEP_CONTEXT)?;
         let steps = measure(&mut draft, &mut verify)?;

@@ -195,7 +195,8 @@ impl RunArgs {
             bail!("a manifest is run again into a folder of its own: give --out DIR");
         };
         let elsewhere = !matches!(self.launcher, LauncherName::Local);
-        if self.dry_run || self.print_jobs || elsewhere || self.experiment.changes() {
+        let several = self.jobs.get() > 1 || self.stop_on_failure;
+        if self.dry_run || self.print_jobs || several || elsewhere || self.experiment.changes() {
             bail!(
                 "{}: a manifest is run as it is and here\nhint: leave out options other than --out, --data-dir and --accept-other-build, or run the experiment's own file",
                 self.experiment.file.display()
@@ -205,6 +206,13 @@ impl RunArgs {
         let (job, mut record) = from_manifest(file)?;
         let spec = record.jobs.iter().find(|spec| is_job(&job, spec)).cloned();
         let spec = spec.with_context(|| format!("{}: not in experiment.json", job.id))?;
+        if spec.hash != job.hash {
+            bail!(
+                "{}: its configuration is not that of {} in experiment.json\nhint: run the experiment's own file",
+                file.display(),
+                job.id
+            );
+        }
         let root = RunRoot::new(out);
         if let Some(known) = root.read_record()? {
             record = known;
@@ -436,7 +444,8 @@ fn from_manifest(file: &Path) -> Result<(Job, RootRecord)> {
     });
     let job = Job {
         id,
-        hash: config.hash(),
+        // Not the hash of the configuration as it was read: keys that are constants now are gone from that.
+        hash: manifest.config_sha256,
         config,
         coordinates: manifest.cell.coordinates,
         needs,

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use bench::args::TorchArgs;
+use bench::args::{ThreadArgs, TorchArgs};
 use clap::Args;
 use lm::{Device, EngineSettings, KvType, WeightType};
 use serve::{
@@ -122,9 +122,8 @@ pub struct ServiceArgs {
     /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Device of targets and drafter: cpu, gpu, or gpu:N for one of several, counted from 0.
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Cpu)]
     device: Device,
@@ -201,14 +200,14 @@ impl ServiceArgs {
         let engine = EngineSettings {
             kv: self.kv,
             context: Some(self.context),
-            ..EngineSettings::new(self.weights, self.threads).on(self.device)
+            ..EngineSettings::new(self.weights, self.threads.count()).on(self.device)
         };
         let targets = self.targets.iter().map(|text| named(text));
         let targets: Vec<(String, PathBuf)> = targets.collect::<Result<_>>()?;
         Ok(Options {
             torch: self
                 .torch
-                .settings(targets.iter().map(|(_, path)| &**path))?,
+                .settings(targets.iter().map(|(_, path)| &**path), self.threads)?,
             targets,
             drafter: self.drafter.clone(),
             engine,

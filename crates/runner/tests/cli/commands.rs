@@ -185,9 +185,9 @@ fn pad_measures_until_the_ratio_is_met() {
     let rows = found["measured"].as_array().unwrap();
     let chosen = rows
         .iter()
-        .find(|row| row["pad_layers"] == found["pad_layers"]);
+        .find(|row| row["pad_width"] == found["pad_width"]);
     assert_eq!(chosen.unwrap()["ratio"], found["ratio"]);
-    assert!(rows.len() > 1 && rows[0]["pad_layers"] == 0);
+    assert!(rows.len() > 1 && rows[0]["pad_width"] == 0);
     omnidraft()
         .args([
             "pad",
@@ -302,11 +302,9 @@ fn lawtest_judges_samples_and_greedy_answers() {
 
 #[test]
 fn generate_answers_as_json_with_and_without_a_drafter() {
-    let answers = |extra: &[&str]| -> serde_json::Value {
-        let mut command = generate(&repository().join("models/L"));
+    let asked = |command: &mut Command| -> serde_json::Value {
         let output = command
             .args(["--json", "--n", "2"])
-            .args(extra)
             .assert()
             .success()
             .get_output()
@@ -314,6 +312,7 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
             .clone();
         serde_json::from_slice(&output).unwrap()
     };
+    let answers = |extra: &[&str]| asked(generate(&repository().join("models/L")).args(extra));
     let plain = answers(&[]);
     assert_eq!(plain.as_array().unwrap().len(), 2);
     for mode in ["exact", "paper", "tli", "slem"] {
@@ -340,15 +339,24 @@ fn generate_answers_as_json_with_and_without_a_drafter() {
         generate(&repository().join("models/L")).args(["--draft-weights", "int4"]),
         &["--draft-weights goes with --drafter"],
     );
-    let copying = answers(&["--drafter", "models/D", "--lookup", "--acceptance", "token"]);
-    assert_eq!(plain[1]["target_ids"], copying[1]["target_ids"]);
-    // The second answer repeats the first, and can be copied.
+    // The second answer repeats the first, and is copied.
+    let long = |extra: &[&str]| {
+        let mut command = omnidraft();
+        command.args(["generate", "--target", "models/L", "--max-tokens", "40"]);
+        command.args(["--prompt", "Write a function that reverses a list."]);
+        asked(command.args(extra))
+    };
+    let plain = long(&[]);
+    let copying = long(&["--drafter", "models/D", "--lookup", "--acceptance", "token"]);
+    for answer in 0..2 {
+        assert_eq!(plain[answer]["target_ids"], copying[answer]["target_ids"]);
+    }
     let rounds = |answer: usize| copying[answer]["rounds"].as_u64().unwrap();
-    assert!(rounds(1) <= rounds(0), "{copying}");
-    generate(&repository().join("models/L"))
-        .args(["--lookup"])
-        .assert()
-        .failure();
+    assert!(rounds(1) < rounds(0), "{copying}");
+    refused(
+        generate(&repository().join("models/L")).args(["--lookup"]),
+        &["--lookup goes with --drafter"],
+    );
 }
 
 #[test]

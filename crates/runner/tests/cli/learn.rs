@@ -7,7 +7,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use super::support::{omnidraft, refused, repository};
+use super::support::{files, omnidraft, refused, repository};
 
 fn learn(log: &Path, state: &Path) -> assert_cmd::Command {
     let mut command = omnidraft();
@@ -111,6 +111,12 @@ fn the_same_answers_are_learnt_to_the_same_bits() {
         text.lines().take(7).map(str::to_owned).collect::<Vec<_>>()
     });
     assert_eq!(tables[0], tables[1]);
+    let [a, b] = ["a", "b"].map(|name| {
+        let mut learnt = files(&folder.path().join(name));
+        learnt.retain(|path, _| path.ends_with("weights.safetensors"));
+        learnt.into_values().collect::<Vec<_>>()
+    });
+    assert!(!a.is_empty() && a == b);
 }
 
 #[test]
@@ -291,13 +297,17 @@ fn bad_logs_are_named_by_their_line() {
     );
     for (option, value, bound) in [
         ("--passes", "0", "at least 1"),
-        ("--threads", "0", "at least 1"),
-        ("--threads", "99999", "at most 1024"),
         ("--k", "65", "at most 64"),
         ("--learning-rate", "1e9", "from 0 to 1"),
     ] {
         let must = format!("must be {bound}");
         refused(learn(&log, &state).args([option, value]), &[option, &must]);
+    }
+    for threads in ["0", "99999"] {
+        refused(
+            learn(&log, &state).args(["--threads", threads]),
+            &["--threads", "is not in 1..=1024"],
+        );
     }
     refused(
         learn(&log, &state).args(["--page", "no/such/folder/page.md"]),

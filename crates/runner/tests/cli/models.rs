@@ -252,18 +252,19 @@ fn padded_models_say_so_and_answer_the_same() {
         let padding = &reader.manifest().padding;
         assert_eq!(padding.len(), usize::from(name != "plain"));
         for padding in padding.values() {
-            assert_eq!(padding.layers, 2);
-            assert_eq!(padding.draft_layers, usize::from(name.starts_with("both")));
+            assert_eq!(padding.width, 64);
+            let of_drafter = if name.starts_with("both") { 96 } else { 0 };
+            assert_eq!(padding.draft_width, of_drafter);
         }
         assert!(reader.manifest().machine.bandwidth_gbs > Some(0.0));
         let rows = reader.prompts().unwrap().into_iter();
         rows.map(|row| (row.tokens_hash, row.draft_tokens, row.accepted))
             .collect::<Vec<_>>()
     };
-    let (drafter, target) = ("\"models/D\"", "{ path = \"models/L\", pad_layers = 2 }");
+    let (drafter, target) = ("\"models/D\"", "{ path = \"models/L\", pad_width = 64 }");
     let plain = answers("plain", drafter, "\"models/L\"");
     assert_eq!(plain, answers("padded", drafter, target));
-    let padded_drafter = "{ path = \"models/D\", pad_layers = 1, pad_width = 96 }";
+    let padded_drafter = "{ path = \"models/D\", pad_width = 96 }";
     assert_eq!(plain, answers("both", padded_drafter, target));
     // On the stream the padded drafter must follow every update.
     let padded_drafter = format!("{padded_drafter}\npad_stream = true");

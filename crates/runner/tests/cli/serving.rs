@@ -138,8 +138,10 @@ fn a_target_elsewhere_answers_as_one_that_is_here() {
     let said = far(&["--drafter", "models/D"]).success();
     let text = String::from_utf8(said.get_output().stdout.clone()).unwrap();
     assert_eq!(text.strip_suffix('\n').unwrap(), generated(prompt, &[]));
-    far(&[]).failure().stderr(contains("hint:"));
-    far(&["--drafter", "models/D", "--verify", "tli"]).failure();
+    let alone = far(&[]).code(2);
+    alone.stderr(contains("hint: without one, ask the server there itself"));
+    let mode = far(&["--drafter", "models/D", "--verify", "tli"]).code(2);
+    mode.stderr(contains("verifies by `exact`"));
     let mut chat = omnidraft();
     chat.args([
         "chat",
@@ -157,7 +159,7 @@ fn a_target_elsewhere_answers_as_one_that_is_here() {
     // The server is gone.
     drop(there);
     far(&["--drafter", "models/D"])
-        .failure()
+        .code(2)
         .stderr(contains("hint:"));
 }
 

@@ -253,7 +253,7 @@ impl DraftPolicy for AdaptiveLength {
         let Some(head_examples) = &mut self.head_examples else {
             return;
         };
-        for (features, label) in self.drafted.drain(..).zip(labels(outcome, false)) {
+        for (features, label) in self.drafted.drain(..).zip(labels(outcome)) {
             if let Some(label) = label {
                 head_examples.push(Example {
                     features,

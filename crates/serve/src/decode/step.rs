@@ -327,6 +327,7 @@ impl Decoder {
                     let room = positions(&self.models.drafter);
                     let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
+                    let mut left = None;
                     let learns = match sequence.policy.end() {
                         Some(mut answer) if !sequence.shared => {
                             if let Some(corpora) = &mut self.corpora {
@@ -341,7 +342,7 @@ impl Decoder {
                             self.stats.close(answer, rejected)
                         }
                         Some(answer) => {
-                            self.stats.leave(&answer);
+                            left = Some(answer);
                             true
                         }
                         None => true,
@@ -361,8 +362,14 @@ impl Decoder {
                         corpora.absorb(source);
                     }
                     sequence.send_end(reason);
-                    if learns
-                        && let Some(example) = sequence.example(target, terms, room)
+                    let example = match learns {
+                        true => sequence.example(target, terms, room),
+                        false => None,
+                    };
+                    if let Some(answer) = left {
+                        self.stats.leave(&answer, example.is_some());
+                    }
+                    if let Some(example) = example
                         && let Some(learner) = &self.learner
                     {
                         learner.offer(&sequence.adapter, example, head_examples, &self.stats);
@@ -372,7 +379,7 @@ impl Decoder {
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),
             }
             if let Some(answer) = sequence.policy.end() {
-                self.stats.leave(&answer);
+                self.stats.leave(&answer, false);
             }
             let (slot, _) = sequence.release();
             self.idle.push(slot);
@@ -396,7 +403,7 @@ impl Decoder {
             self.stats.cancelled();
             let mut sequence = self.running.remove(i);
             if let Some(answer) = sequence.policy.end() {
-                self.stats.leave(&answer);
+                self.stats.leave(&answer, false);
             }
             let (slot, _) = sequence.release();
             self.idle.push(slot);

@@ -134,9 +134,6 @@ impl LearnerThread {
 
     /// Learns until it is told to stop, then waits for what the decode thread knows and saves a
     /// last time.
-    ///
-    /// # Errors
-    /// The last saving failed.
     pub(crate) fn run(mut self, known: &Receiver<ArmState>) -> Result<()> {
         loop {
             let now = Instant::now();

@@ -158,10 +158,11 @@ impl Stats {
         controller.is_some_and(|controller| controller.close(answer, rejected))
     }
 
-    /// Drops an answer under control without an observation.
-    pub(crate) fn leave(&self, answer: &Answer) {
+    /// Drops an answer under control without an observation. `learns` is true if its recording is
+    /// learnt from all the same.
+    pub(crate) fn leave(&self, answer: &Answer, learns: bool) {
         if let Some(controller) = self.counters().controller() {
-            controller.leave(answer);
+            controller.leave(answer, learns);
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use serve::{About, Http, LearnOptions, Limits, Options, ServeError, Service};
@@ -66,6 +66,15 @@ pub fn refusal(options: Options) -> String {
     let chain = std::iter::successors(Some(first), |&cause| cause.source());
     let messages: Vec<String> = chain.map(|cause| cause.to_string()).collect();
     messages.join(": ")
+}
+
+/// Waits until a test is true, for at most two minutes.
+pub fn until(what: &str, mut test: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !test() {
+        assert!(start.elapsed() < Duration::from_secs(120), "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A running server; stopped when dropped.

@@ -308,9 +308,6 @@ fn masked_best(row: &[f32], support: impl IntoIterator<Item = u32>) -> Result<us
 }
 
 /// Column of the largest logit among `support`; the lowest of equal ones.
-///
-/// # Errors
-/// As [`argmax`], and [`LawError::OutOfVocabulary`] if a column does not exist.
 pub(crate) fn masked_argmax(
     logits: &[f32],
     support: impl IntoIterator<Item = u32> + Clone,

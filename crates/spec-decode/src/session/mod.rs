@@ -101,9 +101,6 @@ pub struct SessionConfig {
     /// nothing is drafted. The draft context is then brought up to date before each draft and at
     /// the end of the response, when n-grams are learnt.
     pub drafter_reads: bool,
-    /// True if proposals after the first rejected one are scored as well (one softmax each), for
-    /// the training of an acceptance head.
-    pub score_unjudged: bool,
 }
 
 impl SessionConfig {
@@ -118,7 +115,6 @@ impl SessionConfig {
             learn_ngrams: true,
             draft_top: 0,
             drafter_reads: true,
-            score_unjudged: false,
         }
     }
 }

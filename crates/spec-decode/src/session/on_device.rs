@@ -64,7 +64,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         sink: &dyn TeacherSink,
     ) -> Result<Result<(JudgedRound, Row<f32>), DraftedRound>, SpecError> {
         let tokens = round.input().len();
-        let wanted = self.takes_best() && !self.config.score_unjudged;
+        let wanted = self.takes_best();
         let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
             return Ok(Err(round));
         };

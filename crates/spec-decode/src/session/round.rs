@@ -16,9 +16,7 @@ use crate::lexicon::Lexicon;
 use crate::model::Rows;
 use crate::residual::path_probability;
 use crate::translate::Proposal;
-use crate::verify::{
-    Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, unjudged_scores, verify,
-};
+use crate::verify::{Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, verify};
 use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
 
 /// A round whose draft waits for the target's forward ([`Session::draft_round`]).
@@ -297,13 +295,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         };
         let law = |source| Fault::Law(Role::Target, source);
         let dice = &mut *running.verify_dice;
-        let mut verdict = verify(mode, acceptance, &evidence, dice).map_err(law)?;
-        if self.config.score_unjudged {
-            let judged = verdict.scores.len();
-            let rest = unjudged_scores(mode, &evidence, judged).map_err(law)?;
-            verdict.scores.extend(rest);
-        }
-        Ok(verdict)
+        verify(mode, acceptance, &evidence, dice).map_err(law)
     }
 }
 

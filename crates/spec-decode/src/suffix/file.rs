@@ -259,9 +259,8 @@ mod tests {
         assert!(whole.old.is_some() && whole.bytes() == broken.bytes());
         // With less room, the latest texts stay.
         let less = SuffixCorpus::<TargetId>::load(&path, 50_000, 7).unwrap();
-        assert!(less.bytes() <= 50_000 && !less.is_empty());
-        let last = &whole.new.tokens[whole.new.tokens.len() - 10..];
-        assert!(!last.is_empty() && less.new.tokens.len() < whole.len());
+        assert!(less.bytes() <= 50_000 && less.len() < whole.len());
+        assert!(less.new.tokens.ends_with(&text(149)));
         let names = fs::read_dir(folder.path()).unwrap();
         assert_eq!(names.count(), 1, "temporary files are gone");
     }

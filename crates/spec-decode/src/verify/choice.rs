@@ -49,11 +49,7 @@ impl OpenPaths {
     /// The draft tokens ruled out at `start`, a position that earlier matches led to, if the
     /// distribution of the token there is known; `None` if it is not. Adds the path that starts
     /// here.
-    pub(super) fn known_law(
-        &mut self,
-        evidence: &Evidence<'_>,
-        start: usize,
-    ) -> Option<BTreeSet<DraftId>> {
+    fn known_law(&mut self, evidence: &Evidence<'_>, start: usize) -> Option<BTreeSet<DraftId>> {
         let (lexicon, ids) = (&evidence.lexicon, &evidence.draft.ids);
         let mut excluded = BTreeSet::new();
         for &from in &self.0 {

@@ -59,27 +59,6 @@ impl<'a> Chains<'a> for Drafted<'a> {
     }
 }
 
-/// Scores of the proposals after the first `judged` ones.
-pub(super) fn unjudged_scores(
-    evidence: &Evidence<'_>,
-    judged: usize,
-) -> Result<Vec<Score>, LawError> {
-    let laws = Laws::new(evidence.rows, evidence.sampling);
-    let mut open = OpenPaths::default();
-    let mut scores = Vec::new();
-    for (index, proposal) in evidence.proposals.iter().enumerate() {
-        if index < judged {
-            if !is_looked_up(proposal) {
-                open.known_law(evidence, proposal.span.start);
-            }
-        } else if let Some(position) = Position::new(evidence, &laws, index)? {
-            let step = position.begin(&mut open)?;
-            scores.push(score(evidence, laws.at(index)?, &step, proposal)?);
-        }
-    }
-    Ok(scores)
-}
-
 /// Score of the proposal at a position, whose first step is `step`. `law` is p there.
 fn score(
     evidence: &Evidence<'_>,

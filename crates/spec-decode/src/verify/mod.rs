@@ -25,7 +25,6 @@ use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
 
 use crate::Chance;
-use crate::buffer::Row;
 use crate::draft::Draft;
 use crate::error::LawError;
 use crate::lexicon::Lexicon;
@@ -263,36 +262,4 @@ impl Verdict {
             scores,
         })
     }
-}
-
-/// Scores of the proposals after the verified ones, each given all proposals before it.
-///
-/// It costs a softmax per proposal. Labels for an acceptance predictor need it; decoding does not.
-///
-/// # Errors
-/// [`LawError`] for impossible logits or probabilities.
-pub(crate) fn unjudged_scores(
-    mode: VerifyMode,
-    evidence: &Evidence<'_>,
-    judged: usize,
-) -> Result<Vec<Score>, LawError> {
-    if mode == VerifyMode::Exact && !evidence.sampling.is_greedy() {
-        return drafted::unjudged_scores(evidence, judged);
-    }
-    let score = |index: usize| {
-        let proposal = &evidence.proposals[index];
-        let row = evidence.rows.row(index);
-        if evidence.sampling.is_greedy() {
-            let stands = argmax(row)? == proposal.target.index();
-            return Ok(Score::new(f64::from(u8::from(stands)), 1.0));
-        }
-        let mut law = Row::of(evidence.rows.vocab());
-        evidence.sampling.law(row, &mut law)?;
-        let mut score = evidence.score(&law, proposal)?;
-        if mode == VerifyMode::Slem {
-            score.proposal = 1.0;
-        }
-        Ok(score)
-    };
-    (judged..evidence.proposals.len()).map(score).collect()
 }

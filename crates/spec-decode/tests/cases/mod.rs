@@ -288,7 +288,6 @@ impl<D: LanguageModel> Setting<D> {
         let alone = &self.alone;
         let config = SessionConfig {
             max_new_tokens: 100,
-            score_unjudged: true,
             ..alone.config.clone()
         };
         let mut session = Session::new(self.drafter, alone.target.clone(), self.pair, config)
@@ -306,12 +305,15 @@ impl<D: LanguageModel> Setting<D> {
             let k = &mut ConstantLength(self.k);
             let round = session.round(Some(&mut cache), k, &mut NoSink);
             let round = round.expect("a round");
-            let fresh = || (round.scores.clone(), vec![0.0; round.scores.len() + 1]);
+            let fresh = || (Vec::new(), vec![0.0; round.proposed() + 1]);
             let (scores, stood) = drafts.entry(round.draft.clone()).or_insert_with(fresh);
             for (one, other) in scores.iter().zip(&round.scores) {
                 let apart = one.acceptance() - other.acceptance();
-                assert!(apart.abs() < TOLERANCE, "judged or not: {one:?} {other:?}");
+                assert!(apart.abs() < TOLERANCE, "twice: {one:?} {other:?}");
             }
+            // The more are accepted, the more are scored.
+            let known = scores.len();
+            scores.extend(round.scores.iter().skip(known).cloned());
             stood[round.accepted] += oracle.probability();
         });
         let (mut off, mut by_choice) = (0.0_f64, 0);

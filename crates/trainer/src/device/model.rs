@@ -54,10 +54,6 @@ struct Positions {
 impl Transformer {
     /// Builds the module on `device` from a checkpoint; every parameter requires gradients when
     /// the device is an autodiff device.
-    ///
-    /// # Errors
-    /// Missing, misshapen or leftover tensors; [`LmError::NotTrainable`] for all but plain Llama
-    /// and Qwen2 decoders.
     pub(super) fn from_checkpoint(
         checkpoint: &Checkpoint,
         device: &Device,
@@ -85,9 +81,6 @@ impl Transformer {
     }
 
     /// The weights, copied back to the host, under their Hugging Face names.
-    ///
-    /// # Errors
-    /// [`LmError::Device`] if the device cannot return its data.
     pub(super) fn to_checkpoint(&self) -> Result<Checkpoint, LmError> {
         let config = &self.config;
         let (d, f) = (config.hidden_size, config.intermediate_size);
@@ -321,9 +314,6 @@ fn rms_norm(x: Tensor<3>, gamma: &Param<Tensor<1>>, epsilon: f64) -> Tensor<3> {
 }
 
 /// A copy on the host, in row-major order.
-///
-/// # Errors
-/// [`LmError::Device`] if the device cannot return it.
 pub(super) fn host<const D: usize>(x: Tensor<D>) -> Result<Vec<f32>, LmError> {
     x.try_into_vec_as::<f32>()
         .map_err(|e| LmError::Device(e.to_string()))

@@ -27,9 +27,6 @@ pub(super) struct DeviceAdamW {
 
 impl DeviceAdamW {
     /// Continues from a state of the processor's optimiser for `model`.
-    ///
-    /// # Errors
-    /// [`LmError::OtherModel`] for moments of another model; errors of the device.
     pub(super) fn new(
         optimizer: &AdamW,
         model: &Transformer,
@@ -64,9 +61,6 @@ impl DeviceAdamW {
     }
 
     /// The state of the processor's optimiser for `model`.
-    ///
-    /// # Errors
-    /// Errors of the device.
     pub(super) fn state(&self, model: &Transformer) -> Result<AdamW, LmError> {
         if self.steps == 0 {
             return Ok(AdamW::new(self.config));
@@ -84,10 +78,7 @@ impl DeviceAdamW {
     }
 
     /// One update with learning rate `lr` and gradients whose norm is `norm`. Returns the new
-    /// weights.
-    ///
-    /// # Errors
-    /// [`LmError::Device`] for a norm that is not finite. Nothing is changed then.
+    /// weights. Nothing is changed if the norm is not finite.
     pub(super) fn step(
         &mut self,
         weights: Vec<Values>,
@@ -160,9 +151,6 @@ pub(super) fn gradients(model: &Transformer, all: &mut Gradients) -> Vec<Values>
 
 /// Values in the order of the parameters of `model`, copied to the host under the names of its
 /// weights.
-///
-/// # Errors
-/// As for [`Transformer::to_checkpoint`].
 fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
     with_values(model.valid(), values, false).to_checkpoint()
 }

@@ -70,7 +70,7 @@ fn placed(view: &View, entry: &zip::Entry) -> Result<StoredTensor, String> {
         offset,
         strides: (!dense((shape, strides))).then(|| strides.clone()),
     };
-    let encoding = match dtype.as_str() {
+    let encoding = match &**dtype {
         "FloatStorage" => Encoding::F32,
         "HalfStorage" => Encoding::F16,
         "BFloat16Storage" => Encoding::Bf16,

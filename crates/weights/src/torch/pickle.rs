@@ -7,6 +7,7 @@
 //! instruction makes at most one value, so work and memory are bounded by the pickle's length.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 /// Reason why a pickle is not read.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(super) enum Fault {
     Malformed(String),
 }
 
-/// Largest length of a name, in bytes. It is small because texts are copied wherever they are used.
+/// Largest length of a name, in bytes.
 const LONGEST_TEXT: u64 = 4096;
 
 type Result<T> = std::result::Result<T, Fault>;
@@ -30,9 +31,9 @@ fn bad<T>(message: impl Into<String>) -> Result<T> {
 #[derive(Clone, Debug)]
 pub(super) struct Storage {
     /// Name of its type: `FloatStorage` and the like.
-    pub(super) dtype: String,
+    pub(super) dtype: Rc<str>,
     /// Name of the archive's entry.
-    pub(super) key: String,
+    pub(super) key: Rc<str>,
     /// Number of values.
     pub(super) values: usize,
 }
@@ -55,13 +56,13 @@ enum Value {
     /// A value without meaning here: None, a boolean, a float.
     Other,
     Int(i64),
-    Text(String),
+    Text(Rc<str>),
     /// Tuples and lists.
     Items(Vec<Id>),
     Dict(Vec<(Id, Id)>),
     Function(Function),
     /// A type of storage.
-    StorageType(String),
+    StorageType(Rc<str>),
     Storage(Storage),
     Tensor(View),
 }
@@ -80,7 +81,7 @@ impl Value {
             ("collections", "OrderedDict") => Self::Function(Function::OrderedDict),
             ("torch._utils", "_rebuild_tensor_v2") => Self::Function(Function::RebuildTensor),
             ("torch._utils", "_rebuild_parameter") => Self::Function(Function::RebuildParameter),
-            ("torch", kind) if is_storage(kind) => Self::StorageType(kind.to_owned()),
+            ("torch", kind) if is_storage(kind) => Self::StorageType(kind.into()),
             _ => return Err(Fault::Global(format!("{module}.{name}"))),
         })
     }
@@ -237,7 +238,7 @@ impl<'a> Machine<'a> {
         }
         let bytes = self.take(usize::try_from(len).unwrap_or(usize::MAX))?;
         match std::str::from_utf8(bytes) {
-            Ok(text) => self.push(Value::Text(text.to_owned())),
+            Ok(text) => self.push(Value::Text(text.into())),
             Err(_) => bad("a text of its pickle is not UTF-8"),
         }
     }
@@ -343,7 +344,7 @@ impl<'a> Machine<'a> {
                 Value::Text(key),
                 _,
                 Value::Int(values),
-            ] if tag == "storage" => usize::try_from(*values).ok().map(|values| Storage {
+            ] if &**tag == "storage" => usize::try_from(*values).ok().map(|values| Storage {
                 dtype: dtype.clone(),
                 key: key.clone(),
                 values,
@@ -418,7 +419,7 @@ impl<'a> Machine<'a> {
             return bad("its pickle is no dictionary of tensors");
         };
         let inner = items.iter().find_map(|(key, value)| {
-            let named = matches!(&self.values[*key], Value::Text(key) if key == "state_dict");
+            let named = matches!(&self.values[*key], Value::Text(key) if &**key == "state_dict");
             match &self.values[*value] {
                 Value::Dict(items) if named => Some(items),
                 _ => None,
@@ -431,7 +432,7 @@ impl<'a> Machine<'a> {
             else {
                 return bad("its dictionary holds something that is no tensor under a name");
             };
-            tensors.insert(name.clone(), view.clone());
+            tensors.insert(name.to_string(), view.clone());
         }
         Ok(tensors)
     }

@@ -26,9 +26,6 @@ struct Cell {
 
 /// The learnt state of the chosen cell and arm, in the folder of a run or of a cell; `None` if
 /// nothing was learnt.
-///
-/// # Errors
-/// Files that cannot be read; no match or several.
 pub(super) fn find(root: &Path, chosen: Chosen<'_>) -> Result<Option<Found>> {
     let run = RunRoot::new(root);
     let folders = match root.join(results::MANIFEST_FILE).is_file() {

@@ -24,9 +24,6 @@ pub(super) struct Found {
 impl Found {
     /// Checks the requirements of `jobs` of a plan. `data_words` are the words of a command line
     /// that name the data.
-    ///
-    /// # Errors
-    /// Prompts that cannot be read.
     pub(super) fn look(
         plan: &Plan,
         jobs: &[&Job],
@@ -48,9 +45,6 @@ impl Found {
     }
 
     /// Refuses a run with requirements that are not met, with all of them.
-    ///
-    /// # Errors
-    /// [`ExperimentError::Faults`] if there are any.
     pub(super) fn refuse(self, file: &Path) -> Result<(), ExperimentError> {
         match self.faults.is_empty() {
             true => Ok(()),

@@ -143,9 +143,6 @@ pub(in crate::cli) struct Models {
 
 impl Models {
     /// The models of `jobs`, each once.
-    ///
-    /// # Errors
-    /// A model that cannot be read; an invalid name of the hub.
     pub(in crate::cli) fn of(jobs: &[&Job]) -> Result<Self> {
         let mut lines: Vec<(String, String)> = Vec::new();
         let mut absent = Vec::new();
@@ -252,12 +249,11 @@ fn takes(job: &Job, model: &ModelConfig, folder: &Path) -> Result<String> {
         ..decode.engine()
     };
     let mut padded = config.clone();
-    padded.num_layers += model.padding.layers;
-    padded.intermediate_size += model.padding.width;
+    padded.intermediate_size += model.pad_width;
     let memory = MemoryUse::expected(&padded, &engine_options(&padded, settings));
-    let padding = match model.padding.is_none() {
-        true => String::new(),
-        false => format!(" padded by {}", model.padding),
+    let padding = match model.pad_width {
+        0 => String::new(),
+        width => format!(" padded by {width} inner columns an MLP"),
     };
     Ok(format!(
         "{:.1}M parameters{padding}, decoding in {} takes {}",

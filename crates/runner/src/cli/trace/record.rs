@@ -16,7 +16,7 @@ use super::progress::Recording;
 use super::prompts::{PromptArgs, program, spell, template_of};
 use super::several::{Asked, Several};
 use crate::cli::DataArgs;
-use bench::args::TorchArgs;
+use bench::args::{ThreadArgs, TorchArgs};
 
 /// Tokens recorded at each position.
 #[derive(Debug, Clone, Copy)]
@@ -74,9 +74,8 @@ pub struct RecordArgs {
     /// Format of keys and values: f32 or f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Answers at a time: weights are read once for a token of each. The file is the same.
     #[arg(long, default_value_t = 8, value_name = "N")]
     together: usize,
@@ -95,10 +94,10 @@ pub struct RecordArgs {
 impl RecordArgs {
     /// Records the answers.
     pub(super) fn execute(self, progress: bool) -> Result<()> {
-        if self.max_tokens == 0 || self.threads == 0 || self.together == 0 {
-            bail!("--max-tokens, --threads and --together must be at least 1");
+        if self.max_tokens == 0 || self.together == 0 {
+            bail!("--max-tokens and --together must be at least 1");
         }
-        let target = self.torch.load(&self.target)?;
+        let target = self.torch.load(&self.target, self.threads)?;
         let info = self.info(&target)?;
         info.check(&self.out)?;
         let prompts = self.prompts.load(&self.data.source()?)?;
@@ -107,7 +106,7 @@ impl RecordArgs {
         let settings = EngineSettings {
             kv: self.kv,
             context: Some(target.context_for(self.max_tokens + self.tail)),
-            ..EngineSettings::new(self.weights, self.threads)
+            ..EngineSettings::new(self.weights, self.threads.count())
         };
         let mut several = Several::new(&target, settings, self.together, &info)?;
         // A conversation goes on with answers that this call may not have recorded itself.
@@ -164,7 +163,8 @@ impl RecordArgs {
                 sha256: weights_sha256(&target.path)?,
                 weights: match target.worker() {
                     Some(torch) => torch.facts().dtype.clone(),
-                    None => self.weights.to_string(),
+                    None if self.kv == KvType::F32 => self.weights.to_string(),
+                    None => format!("{}, keys and values {}", self.weights, self.kv),
                 },
             },
             task: self.prompts.task.clone(),

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use ::trace::{Law, Record, TraceFile, Traces, file_sha256};
 use anyhow::{Result, bail};
 use clap::Args;
-use lm::{EngineSettings, WeightType};
+use lm::{EngineSettings, KvType, WeightType};
 use models::{ModelFolder, ModelText};
 use vocab_align::{TargetId, TokenId};
 
 use super::progress::bar;
 use super::prompts::template_of;
 use crate::cli::print;
+use bench::args::ThreadArgs;
 
 /// Maximum difference of two log-probabilities that were rounded to 16 bits from nearly the same
 /// value: two steps of the format, relative and near 0.
@@ -45,9 +46,11 @@ pub struct VerifyArgs {
     /// Weight format while decoding.
     #[arg(long, default_value_t = WeightType::F32)]
     weights: WeightType,
-    /// Threads of the decode engine.
-    #[arg(long, default_value_t = 1)]
-    threads: usize,
+    /// Format of keys and values: f32 or f16.
+    #[arg(long, default_value_t = KvType::F32)]
+    kv: KvType,
+    #[command(flatten)]
+    threads: ThreadArgs,
 }
 
 impl VerifyArgs {
@@ -127,8 +130,9 @@ impl VerifyArgs {
             );
         }
         let settings = EngineSettings {
+            kv: self.kv,
             context: Some(model.context_for(info.max_tokens + info.tail)),
-            ..EngineSettings::new(self.weights, self.threads)
+            ..EngineSettings::new(self.weights, self.threads.count())
         };
         let mut engine = model.engine(settings)?;
         let rows = file.entries().len();
