@@ -423,6 +423,8 @@ def halves(name, arm, other):
     whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
     speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
     prompts, rounds = (grouped(load(name, "stream", table), "at", "arm") for table in ("prompts", "rounds"))
+    if any(row["segment"] for rows in prompts.values() for row in rows):
+        sys.exit(f"{name}: its stream has segments, whose prompts have the same numbers\nhint: by_segment {name}")
     heads = ["target, task", "prompts", "tokens/s", "tokens/s of the other", "over it", "tokens a round", "of the other's"]
     print("| " + " | ".join([*heads, "rounds that copied", "and of the other", "learning, share"]) + " |\n|:--|:--|" + "--:|" * 8)
     for at in dict.fromkeys(at for at, _ in prompts):
@@ -437,7 +439,8 @@ def halves(name, arm, other):
             for drawn in rng.integers(len(part), size=(DRAWS, len(part))):
                 ratio.append(speed([rows[0][i] for i in drawn]) / speed([rows[1][i] for i in drawn]))
             yields = [f"{sum(r['new_tokens'] for r in of) / sum(r['rounds'] for r in of):.2f}" for of in rows]
-            inside = [[r for r in rounds[at, it] if place(r) in set(part)] for it in (arm, other)]
+            within = set(part)
+            inside = [[r for r in rounds[at, it] if place(r) in within] for it in (arm, other)]
             copied = [f"{np.mean([r['looked_up'] > 0 for r in of]):.2f}" for of in inside]
             row = [*(f"{speed(of):.1f}" for of in rows), shown(np.array(ratio)), *yields, *copied]
             share = sum(r["learn_s"] for r in rows[0]) / whole(rows[0])
@@ -616,6 +619,8 @@ def never_slower(name, width="32", first="8"):
             return np.array([(each(p, p["new_tokens"]), each(row, p["new_tokens"])) for p, row in of]).reshape(-1, 2)
 
         streams = [costs(own) for own in seeds]
+        if (shortest := min(map(len, streams))) < first + width:
+            sys.exit(f"{name}: {at}, {arm}: a stream of {shortest} prompts has no {width} after the first {first}\nhint: never_slower {name} WIDTH FIRST")
         runs = lambda cost: [speed(cost[i : i + width]) for i in range(first, len(cost) - width + 1)]
         together, alone = runs(sum(streams)), [min(runs(cost)) for cost in streams]
         rested = [costs([row for row in own if row.get("way") == "plain"]) for own in seeds]
