@@ -139,6 +139,9 @@ pub struct Checks {
     pub build: Build,
     /// True if results of another commit of the same version are accepted.
     pub accept_other_build: bool,
+    /// Hash of a manifest's configuration as this program writes it: keys that became constants
+    /// since are gone from it. `None` if this program cannot read it.
+    pub hash_of: fn(&serde_json::Value) -> Option<String>,
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ impl Run {
                     commit: "c0ffee".to_owned(),
                 },
                 accept_other_build: false,
+                hash_of: |_| None,
             },
         }
     }

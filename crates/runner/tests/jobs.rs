@@ -397,6 +397,22 @@ fn a_cell_is_run_again_from_its_manifest() {
     let name = "task=mini-math,seed=2";
     let published = folder.path().join("published");
     stdout(omnidraft().arg("publish").args([&out, &published]));
+    // A run goes on from cells of a program that had a key which is a constant now.
+    let path = out.join("stream").join(name).join("manifest.json");
+    let own = std::fs::read_to_string(&path).unwrap();
+    let older = |scale: f64| {
+        let mut json: serde_json::Value = serde_json::from_str(&own).unwrap();
+        json["config"]["arms"][0]["decode"]["entropy_scale"] = scale.into();
+        json["config_sha256"] = "d".repeat(64).into();
+        std::fs::write(&path, json.to_string()).unwrap();
+        run(&file, &out, &only).output().unwrap()
+    };
+    let edited = older(0.3);
+    assert_eq!(edited.status.code(), Some(2), "{edited:?}");
+    assert!(String::from_utf8_lossy(&edited.stderr).contains("another configuration"));
+    let goes_on = older(0.2);
+    assert_eq!(goes_on.status.code(), Some(0), "{goes_on:?}");
+    std::fs::write(&path, &own).unwrap();
     let again = folder.path().join("again");
     let manifest = |stage: &str| published.join(stage).join(name).join("manifest.json");
     // As a program wrote it that had a key which is a constant now.

@@ -51,6 +51,7 @@ pub fn checks() -> Checks {
             commit: "c0ffee".to_owned(),
         },
         accept_other_build: false,
+        hash_of: |_| None,
     }
 }
 

@@ -95,6 +95,7 @@ impl GoingOn {
         Checks {
             build: build::of_jobs(),
             accept_other_build: self.accept_other_build,
+            hash_of: |config| Some(JobConfig::from_json(config).ok()?.hash()),
         }
     }
 }
