@@ -100,7 +100,7 @@ fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {
     };
     report_check::check(&mut experiment, root, faults);
     let hashes: Vec<&str> = jobs.iter().map(|job| job.hash.as_str()).collect();
-    experiment.hash = canonical::hash(&json!({ "files": root.to_json(), "jobs": hashes }));
+    experiment.hash = canonical::hash(json!({ "files": root.to_json(), "jobs": hashes }));
     Some(Plan {
         experiment,
         jobs,

@@ -189,7 +189,7 @@ impl JobConfig {
 
     /// SHA-256 of its canonical JSON, hexadecimal.
     pub fn hash(&self) -> String {
-        canonical::hash(&self.to_json())
+        canonical::hash(self.to_json())
     }
 }
 
