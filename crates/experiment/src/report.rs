@@ -93,20 +93,7 @@ pub enum FigureName {
 impl fmt::Display for FigureName {
     /// The name in files, which is that of the figure.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Curves => "curves",
-            Self::Speed => "speed",
-            Self::Saved => "saved",
-            Self::Drift => "drift",
-            Self::Losses => "losses",
-            Self::Cache => "cache",
-            Self::Hits => "hits",
-            Self::Frequencies => "frequencies",
-            Self::Sweep => "sweep",
-            Self::Merges => "merges",
-            Self::Ngrams => "ngrams",
-            Self::Positions => "positions",
-        })
+        self.serialize(f)
     }
 }
 
