@@ -122,7 +122,7 @@ fn heading(root: &Node, faults: &mut Faults) -> Option<Heading> {
     let mut node = Node::table(None);
     for key in ["name", "title"] {
         if let Some(value) = root.at(key) {
-            node.put(&[key], value.clone());
+            node.put(key, value.clone());
         }
     }
     node.place = None;
@@ -175,7 +175,7 @@ fn defaults(root: &Node, faults: &mut Faults) -> Node {
             "head" => drop(read::<HeadOptions>(node, section, faults)),
             _ => {}
         }
-        defaults.put(&[section], node.clone());
+        defaults.put(section, node.clone());
     }
     defaults.place = None;
     defaults

@@ -291,12 +291,9 @@ fn cell_patch(stage: &StageDef, whens: &[&When], cell: &Cell) -> Node {
         patch.merge(when.set.clone());
     }
     for coordinate in &cell.coordinates {
-        let path: Vec<&str> = coordinate.axis.split('.').collect();
-        if path
-            .first()
-            .is_some_and(|section| path.len() > 1 && SECTIONS.contains(section))
-        {
-            patch.put(&path, coordinate.value.clone());
+        let section = coordinate.axis.split_once('.').map(|(section, _)| section);
+        if section.is_some_and(|section| SECTIONS.contains(&section)) {
+            patch.put(&coordinate.axis, coordinate.value.clone());
         }
     }
     patch

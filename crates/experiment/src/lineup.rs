@@ -190,8 +190,7 @@ fn with_values(arm: &ArmDef, values: &[(&str, &Node)]) -> ArmDef {
     for (key, value) in values {
         let last = key.rsplit('.').next().unwrap_or(key);
         labels.push(format!("{last} = {}", show(&value.to_json())));
-        own.set
-            .put(&key.split('.').collect::<Vec<_>>(), (*value).clone());
+        own.set.put(key, (*value).clone());
     }
     own.name = format!("{} ({})", arm.name, labels.join(", "));
     own.swept_from = Some(SweptFrom {

@@ -125,7 +125,7 @@ pub(crate) fn patch(name: &str) -> Option<Node> {
     let preset = PRESETS.iter().find(|preset| preset.name == name)?;
     let mut patch = Node::table(None);
     for (key, value) in preset.keys {
-        patch.put(&key.split('.').collect::<Vec<_>>(), Node::leaf(*value));
+        patch.put(key, Node::leaf(*value));
     }
     Some(patch)
 }

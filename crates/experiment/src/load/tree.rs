@@ -198,12 +198,12 @@ impl Node {
         }
     }
 
-    /// Merges a value at a path into this.
-    pub(crate) fn put<S: AsRef<str>>(&mut self, path: &[S], value: Node) {
-        let nested = path.iter().rev().fold(value, |inner, key| {
+    /// Merges a value at a dotted key into this.
+    pub(crate) fn put(&mut self, key: &str, value: Node) {
+        let nested = key.rsplit('.').fold(value, |inner, key| {
             let mut outer = Node::table(inner.place.clone());
             if let Some(table) = outer.as_table_mut() {
-                table.insert(key.as_ref().to_owned(), inner);
+                table.insert(key.to_owned(), inner);
             }
             outer
         });
@@ -310,7 +310,7 @@ fn expand(node: &mut Node) {
         return;
     };
     for (key, value) in std::mem::take(table) {
-        whole.put(&key.split('.').collect::<Vec<_>>(), value);
+        whole.put(&key, value);
     }
     whole.place = node.place.clone();
     *node = whole;
