@@ -132,11 +132,7 @@ fn heading(root: &Node, faults: &mut Faults) -> Option<Heading> {
             "`{}` cannot name a folder: use letters, digits, . _ + -",
             heading.name
         );
-        faults.add(
-            root.at("name").and_then(|node| node.place.as_ref()),
-            "name",
-            message,
-        );
+        faults.add(root.place_at("name"), "name", message);
     }
     Some(heading)
 }

@@ -117,8 +117,7 @@ impl<'a> Expander<'a> {
             .targets
             .retain(|name, _| segments.iter().any(|segment| segment.target == *name));
         if let Some((key, message)) = check::models(&models) {
-            let place = self.root.at(&key).and_then(|node| node.place.as_ref());
-            faults.add(place, &key, message);
+            faults.add(self.root.place_at(&key), &key, message);
             return None;
         }
         let arms = self.arms(&patch, faults)?;
@@ -322,7 +321,6 @@ impl Resolved {
     }
 
     fn place_of(&self, key: &str) -> Option<&Place> {
-        let own = self.node.at(key).and_then(|node| node.place.as_ref());
-        own.or(self.place.as_ref())
+        self.node.place_at(key).or(self.place.as_ref())
     }
 }

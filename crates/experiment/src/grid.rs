@@ -69,13 +69,9 @@ pub(crate) fn read(
 ) -> Option<Grid> {
     let empty = Node::table(None);
     let node = node.unwrap_or(&empty);
-    let products = match &node.kind {
-        Kind::Array(items) => items.as_slice(),
-        _ => std::slice::from_ref(node),
-    };
     let reader = Reader { models, words };
     let mut tables = Vec::new();
-    for product in products {
+    for product in node.items() {
         let Some(table) = product.as_table() else {
             let message = "expected a table of axes, or tables [[grid]] whose cells are united";
             faults.add(product.place.as_ref(), "grid", message);
@@ -128,10 +124,7 @@ impl Reader<'_> {
             let place = node.place.as_ref();
             let key = format!("grid.{name}");
             good &= self.is_axis(name, place, &key, faults);
-            let values = match &node.kind {
-                Kind::Array(items) => items.as_slice(),
-                _ => std::slice::from_ref(node),
-            };
+            let values = node.items();
             if values.is_empty() {
                 faults.add(place, &key, "an axis needs at least one value");
                 good = false;

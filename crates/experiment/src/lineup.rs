@@ -38,12 +38,7 @@ pub(crate) fn read_all(root: &Node, defaults: &Node, faults: &mut Faults) -> Opt
             None => "at least one arm is needed",
         };
         let hint = "write [[arm]] preset = \"L_DM+L_N-gram\"";
-        faults.advise(
-            node.and_then(|node| node.place.as_ref()),
-            "arm",
-            message,
-            hint,
-        );
+        faults.advise(root.place_at("arm"), "arm", message, hint);
         return None;
     };
     let general = root.at("sweep");
@@ -97,7 +92,7 @@ fn one<'a>(item: &'a Node, key: &str, faults: &mut Faults) -> Option<(ArmDef, Op
         Some(name) => {
             let found = preset::patch(name);
             if found.is_none() {
-                let place = item.at("preset").and_then(|node| node.place.as_ref());
+                let place = item.place_at("preset");
                 let message = format!("there is no preset `{name}` (one of {})", preset::names());
                 faults.add(place, &format!("{key}.preset"), message);
             }

@@ -13,13 +13,12 @@ const COORDINATES: [&str; 5] = ["arm", "target", "task", "stage", "segment"];
 pub(crate) fn read(root: &Node, file: &Path, faults: &mut Faults) -> Option<ReportConfig> {
     let mut report: ReportConfig = read_or_default(root.at("report"), "report", faults)?;
     if report.paper.is_none() && !report.paper_names.is_empty() {
-        let place = root.at("report.paper_names");
-        let place = place.and_then(|node| node.place.as_ref());
+        let key = "report.paper_names";
         let message = "there is no report.paper whose names these stand for";
-        faults.add(place, "report.paper_names", message);
+        faults.add(root.place_at(key), key, message);
     }
     if let Some(paper) = &mut report.paper {
-        let place = root.at("report.paper").and_then(|node| node.place.as_ref());
+        let place = root.place_at("report.paper");
         let from = match place {
             Some(place) if place.line.is_some() => Path::new(&*place.source).parent(),
             Some(_) => None,

@@ -37,7 +37,7 @@ pub(crate) fn check(
     root: &Node,
     faults: &mut Faults,
 ) -> bool {
-    let place = |key: &str| root.at(key).and_then(|node| node.place.as_ref());
+    let place = |key: &str| root.place_at(key);
     let has = |axis: &str| cells.iter().any(|cell| cell.label(axis).is_some());
     let mut good = true;
     let mut refuse = |place, key: &str, message: String| {

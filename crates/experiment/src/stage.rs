@@ -72,8 +72,8 @@ fn sort(
             continue;
         };
         let key = format!("stage.{}.from", stage.name);
-        let node = table.get(&stage.name).and_then(|node| node.at("from"));
-        let place = node.and_then(|node| node.place.as_ref());
+        let node = table.get(&stage.name);
+        let place = node.and_then(|node| node.place_at("from"));
         if from == &stage.name {
             faults.add(place, &key, "a stage cannot start from itself");
             good = false;

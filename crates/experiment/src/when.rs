@@ -59,12 +59,8 @@ fn one(node: &Node, index: usize, faults: &mut Faults) -> Option<When> {
         if OWN.contains(&axis.as_str()) {
             continue;
         }
-        let items = match &value.kind {
-            Kind::Array(items) => items.as_slice(),
-            _ => std::slice::from_ref(value),
-        };
         let mut values = Vec::new();
-        for item in items {
+        for item in value.items() {
             match &item.kind {
                 Kind::Leaf(leaf) => values.push((show(leaf), item.place.clone())),
                 _ => faults.add(

@@ -94,6 +94,11 @@ impl Node {
         }
     }
 
+    /// Its items; the value itself, alone, if it is not a list.
+    pub(crate) fn items(&self) -> &[Node] {
+        self.as_array().unwrap_or(std::slice::from_ref(self))
+    }
+
     /// Its text; `None` if it is not a text.
     pub(crate) fn as_str(&self) -> Option<&str> {
         match &self.kind {
@@ -118,6 +123,11 @@ impl Node {
     /// The value at a dotted key.
     pub(crate) fn at(&self, key: &str) -> Option<&Node> {
         self.get(&key.split('.').collect::<Vec<_>>())
+    }
+
+    /// The place of the value at a dotted key.
+    pub(crate) fn place_at(&self, key: &str) -> Option<&Place> {
+        self.at(key)?.place.as_ref()
     }
 
     /// The places of all dotted keys that have one.
