@@ -202,22 +202,21 @@ impl<'a> Expander<'a> {
             ("train", |counts| counts.train),
             ("test", |counts| counts.test),
         ];
+        let mut refuse = |place: Option<&Place>, table: &str, split: &str| {
+            let key = format!("{table}.prompts.{split}");
+            let message = format!("no stage has prompts.{split}, whose number this replaces");
+            faults.add(place, &key, message);
+        };
         for (split, of) in splits {
             for (i, when) in whens.iter().enumerate() {
                 if named(of(&when.prompts)) && !asked(of, Some(when)) {
-                    let key = format!("when.{i}.prompts.{split}");
-                    let message =
-                        format!("no stage has prompts.{split}, whose number this replaces");
-                    faults.add(when.place.as_ref(), &key, message);
+                    refuse(when.place.as_ref(), &format!("when.{i}"), split);
                 }
             }
             for (i, segment) in self.parts.segments.iter().enumerate() {
                 if named(of(&segment.prompts)) && replaced && !asked(of, None) {
-                    let node = self.root.at(&format!("segment.{i}"));
-                    let key = format!("segment.{i}.prompts.{split}");
-                    let message =
-                        format!("no stage has prompts.{split}, whose number this replaces");
-                    faults.add(node.and_then(|node| node.place.as_ref()), &key, message);
+                    let table = format!("segment.{i}");
+                    refuse(self.root.place_at(&table), &table, split);
                 }
             }
         }
