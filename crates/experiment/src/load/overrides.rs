@@ -21,7 +21,7 @@ pub(super) fn apply(root: &mut Node, text: &str, faults: &mut Faults) {
     let Some(value) = parse_value(value, &place, faults) else {
         return;
     };
-    if let Err(message) = put(root, &path, value) {
+    if let Err(message) = descend(root, &path, value, &mut Vec::new()) {
         faults.add(Some(&place), "", message);
     }
 }
@@ -87,10 +87,7 @@ fn parse_value(text: &str, place: &Place, faults: &mut Faults) -> Option<Node> {
     }
 }
 
-fn put(node: &mut Node, path: &[Step], value: Node) -> Result<(), String> {
-    descend(node, path, value, &mut Vec::new())
-}
-
+/// Replaces the value at a path, which is `walked` so far.
 fn descend(
     node: &mut Node,
     path: &[Step],
@@ -130,9 +127,7 @@ fn descend(
             let Some(index) = index else {
                 return Err(no_item(&here, step, items));
             };
-            let Some(item) = items.get_mut(index) else {
-                return Err(no_item(&here, step, &[]));
-            };
+            let item = &mut items[index];
             let of_arm = here == "arm";
             walked.push(index.to_string());
             let set = Step::Key("set".to_owned());
