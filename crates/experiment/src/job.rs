@@ -12,7 +12,7 @@ use crate::check;
 use crate::count::Count;
 use crate::error::ExperimentError;
 use crate::file::OnStream;
-use crate::settings::{DecodeConfig, ModelsConfig, Wrong, wrong};
+use crate::settings::{DecodeConfig, ModelsConfig, Wrong, is_default, wrong};
 
 /// Name of a job: the cell of a stage.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ pub struct JobConfig {
     /// True if it runs alone on its machine, because its times count.
     pub exclusive: bool,
     /// Number of prompts between two checkpoints; 0 for none.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub checkpoint: usize,
     /// True if the arms' learnt state is written, because a stage starts from it.
     pub save: bool,
@@ -92,12 +92,8 @@ pub struct Segment {
     /// Number of held-out prompts.
     pub test: Count,
     /// Number of streamed prompts of the task that belong to segments which the stage leaves out.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub skip: usize,
-}
-
-fn is_zero(number: &usize) -> bool {
-    *number == 0
 }
 
 impl JobConfig {

@@ -22,7 +22,7 @@ pub use model::{ModelConfig, ModelsConfig, NamedLatency, StepCost, TorchConfig, 
 pub use policy::{CostsConfig, EXPLORE, PolicyFault, PolicyName};
 
 /// True for a default value, which a manifest leaves out.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
