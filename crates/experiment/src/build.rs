@@ -6,12 +6,11 @@ use serde_json::json;
 
 use crate::canonical;
 use crate::error::ExperimentError;
-use crate::expand::Expander;
+use crate::expand::{Expander, Parts};
 use crate::file::Heading;
 use crate::grid::{self, is_folder_name};
 use crate::lineup;
 use crate::load::{self, Faults, LoadOptions, Node, read, read_or_default};
-use crate::parts::Parts;
 use crate::plan::Plan;
 use crate::report::LauncherConfig;
 use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig};

@@ -7,11 +7,11 @@ use serde::Deserialize;
 use crate::arm::ArmConfig;
 use crate::check;
 use crate::count::{Count, PromptCounts};
-use crate::grid::{Cell, SECTIONS};
+use crate::file::SegmentFile;
+use crate::grid::{Cell, Grid, SECTIONS};
 use crate::job::{Job, JobConfig, JobId};
 use crate::lineup::ArmDef;
 use crate::load::{Faults, Node, Place, read};
-use crate::parts::Parts;
 use crate::segments;
 use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig, Wrong};
 use crate::stage::StageDef;
@@ -29,6 +29,19 @@ struct Sections {
 
 /// Selects the number of one split.
 type OfSplit = fn(&PromptCounts) -> Option<Count>;
+
+/// The parsed parts of an experiment, between reading and expansion.
+pub(crate) struct Parts {
+    pub(crate) name: String,
+    pub(crate) models: ModelsConfig,
+    /// `decode`, `learn`, `cache`, `head` and `models` as written.
+    pub(crate) defaults: Node,
+    pub(crate) grid: Grid,
+    pub(crate) whens: Vec<When>,
+    pub(crate) segments: Vec<SegmentFile>,
+    pub(crate) stages: Vec<StageDef>,
+    pub(crate) arms: Vec<ArmDef>,
+}
 
 /// Expands the parts of an experiment into jobs.
 pub(crate) struct Expander<'a> {

@@ -48,7 +48,6 @@ mod grid;
 mod job;
 mod lineup;
 mod load;
-mod parts;
 mod patch;
 mod plan;
 mod preset;
