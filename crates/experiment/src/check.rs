@@ -36,34 +36,25 @@ pub(crate) fn drafter_learns(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wron
     if !arm.learns() {
         return Vec::new();
     }
-    let (drafter, learn) = (&models.drafter, &arm.learn);
-    let padded = drafter.pad_width > 0;
-    let faults = [
-        (
-            padded,
-            ("learn.blocks", learn.blocks),
-            "the drafter is padded, and padding takes all its weights, not the last blocks",
-        ),
-        (
-            !models.device_of(drafter).is_cpu(),
-            ("learn.blocks", learn.blocks),
-            "a graphics device does not keep what enters a block",
-        ),
-        (
-            padded && models.pad_stream,
-            ("learn.within", learn.within),
-            "the drafter is padded on the stream, and its weights change between answers only",
-        ),
-    ];
-    let found = faults
-        .into_iter()
-        .filter(|(bad, (_, value), _)| *bad && *value > 0);
-    let of = |(_, (key, value), message)| {
-        let name = &arm.name;
-        let message = format!("arm `{name}`: {message}; must be 0 instead of {value}");
-        wrong(key, message)
+    let (name, drafter, learn) = (&arm.name, &models.drafter, &arm.learn);
+    let mut wrongs = Vec::new();
+    let mut check = |bad: bool, key: &str, value: usize, message: &str| {
+        if bad && value > 0 {
+            let message = format!("arm `{name}`: {message}; must be 0 instead of {value}");
+            wrongs.push(wrong(key, message));
+        }
     };
-    found.map(of).collect()
+    let padded = drafter.pad_width > 0;
+    let message = "the drafter is padded, and padding takes all its weights, not the last blocks";
+    check(padded, "learn.blocks", learn.blocks, message);
+    let message = "a graphics device does not keep what enters a block";
+    let device = models.device_of(drafter);
+    check(!device.is_cpu(), "learn.blocks", learn.blocks, message);
+    let message =
+        "the drafter is padded on the stream, and its weights change between answers only";
+    let on_stream = padded && models.pad_stream;
+    check(on_stream, "learn.within", learn.within, message);
+    wrongs
 }
 
 /// Advice on a [controller without a clock](untimed).
