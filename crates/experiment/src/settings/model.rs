@@ -192,42 +192,30 @@ pub(crate) struct ModelTable {
 
 impl Serialize for ModelConfig {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let path = || Some(self.path.clone());
+        if *self == Self::of(self.path.clone()) {
+            return self.path.serialize(serializer);
+        }
+        let mut table = ModelTable {
+            device: self.device,
+            pad_width: self.pad_width,
+            chat_template_kwargs: self.chat_template_kwargs.clone(),
+            system: self.system.clone(),
+            ..ModelTable::default()
+        };
+        let path = Some(self.path.clone());
         if let Some(torch) = &self.torch {
             let named = Some(&torch.device_map).filter(|name| *name != AUTO);
-            return ModelTable {
-                torch: path(),
-                dtype: Some(torch.dtype).filter(|dtype| *dtype != Dtype::Auto),
-                device_map: named.cloned(),
-                chat_template_kwargs: self.chat_template_kwargs.clone(),
-                system: self.system.clone(),
-                ..ModelTable::default()
-            }
-            .serialize(serializer);
+            table.torch = path;
+            table.dtype = Some(torch.dtype).filter(|dtype| *dtype != Dtype::Auto);
+            table.device_map = named.cloned();
+        } else if let Some(trace) = &self.trace {
+            table.tokenizer = path;
+            table.trace = Some(trace.file.clone());
+            table.cost = trace.cost.clone();
+            table.latency = trace.latency.clone();
+        } else {
+            table.path = path;
         }
-        let table = match &self.trace {
-            None if *self == Self::of(self.path.clone()) => {
-                return self.path.serialize(serializer);
-            }
-            None => ModelTable {
-                path: path(),
-                device: self.device,
-                pad_width: self.pad_width,
-                chat_template_kwargs: self.chat_template_kwargs.clone(),
-                system: self.system.clone(),
-                ..ModelTable::default()
-            },
-            Some(trace) => ModelTable {
-                chat_template_kwargs: self.chat_template_kwargs.clone(),
-                system: self.system.clone(),
-                trace: Some(trace.file.clone()),
-                tokenizer: path(),
-                cost: trace.cost.clone(),
-                latency: trace.latency.clone(),
-                device: self.device,
-                ..ModelTable::default()
-            },
-        };
         table.serialize(serializer)
     }
 }
@@ -310,9 +298,7 @@ impl ModelTable {
             ..ModelConfig::of(path)
         })
     }
-}
 
-impl ModelTable {
     /// The target that a worker decodes, if the keys fit together.
     fn worker(self) -> Result<ModelConfig, &'static str> {
         let other = self.path.is_some() || self.trace.is_some() || self.tokenizer.is_some();
