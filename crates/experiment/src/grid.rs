@@ -48,7 +48,6 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The axis of this name.
     pub(crate) fn axis(&self, name: &str) -> Option<&Axis> {
         self.axes.iter().find(|axis| axis.name == name)
     }

@@ -130,7 +130,6 @@ pub(crate) fn patch(name: &str) -> Option<Node> {
     Some(patch)
 }
 
-/// All names.
 pub(crate) fn names() -> String {
     PRESETS
         .map(|preset| format!("`{}`", preset.name))

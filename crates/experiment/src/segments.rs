@@ -8,7 +8,6 @@ use crate::load::{Faults, Node, read};
 use crate::settings::ModelsConfig;
 use crate::stage::StageDef;
 
-/// Reads the `[[segment]]` tables.
 pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Option<Vec<SegmentFile>> {
     let Some(node) = node else {
         return Some(Vec::new());

@@ -5,7 +5,6 @@ use crate::grid::is_folder_name;
 use crate::load::{Faults, Node, Place, read};
 use crate::patch;
 
-/// A stage as read.
 #[derive(Debug, Clone)]
 pub(crate) struct StageDef {
     pub(crate) name: String,

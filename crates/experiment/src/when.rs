@@ -38,7 +38,6 @@ pub(crate) fn words(node: Option<&Node>) -> BTreeSet<&str> {
     keys.filter(|key| !OWN.contains(key)).collect()
 }
 
-/// Reads all `[[when]]` tables.
 pub(crate) fn read_all(node: Option<&Node>, faults: &mut Faults) -> Vec<When> {
     let Some(node) = node else {
         return Vec::new();

@@ -42,7 +42,6 @@ impl Faults {
         }
     }
 
-    /// True if there are no faults.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

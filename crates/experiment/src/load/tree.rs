@@ -78,7 +78,6 @@ impl Node {
         }
     }
 
-    /// Its entries, mutable.
     pub(crate) fn as_table_mut(&mut self) -> Option<&mut Table> {
         match &mut self.kind {
             Kind::Table(table) => Some(table),

@@ -76,7 +76,6 @@ impl LoraSettings {
         }
     }
 
-    /// Faults, by key.
     pub(super) fn wrongs(&self) -> Vec<Wrong> {
         let mut wrongs = Vec::new();
         if !(self.alpha > 0.0 && self.alpha.is_finite()) {

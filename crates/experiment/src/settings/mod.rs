@@ -29,7 +29,6 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// A fault of a value: its dotted key, and the message.
 pub(crate) type Wrong = (String, String);
 
-/// Constructs a fault.
 pub(crate) fn wrong(key: &str, message: impl Into<String>) -> Wrong {
     (key.to_owned(), message.into())
 }
