@@ -1,6 +1,6 @@
 //! Errors of reading and selecting the prompts of a stream.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The JSON parser's message without its line number, which counts from the start of the record and
 /// not of the file.
@@ -244,6 +244,14 @@ pub enum StreamError {
 }
 
 impl StreamError {
+    /// The error of a file or folder that cannot be read.
+    pub(crate) fn read(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {

@@ -56,10 +56,7 @@ const MOST_BYTES: u64 = 4 << 30;
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, StreamError> {
-    let failed = |source| StreamError::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let failed = StreamError::read(path);
     let bytes = std::fs::read(path).map_err(failed)?;
     if path.extension().is_none_or(|extension| extension != "gz") {
         return Ok(bytes);

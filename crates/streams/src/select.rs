@@ -28,24 +28,16 @@ impl PaperSplit {
     /// A file that cannot be read or is not a JSON object; a list with other values than strings;
     /// an id in both `train` and `test`.
     pub fn load(path: &Path) -> Result<Self, StreamError> {
-        let bytes = std::fs::read(path).map_err(|source| StreamError::Read {
+        let bytes = std::fs::read(path).map_err(StreamError::read(path))?;
+        let malformed = |source| StreamError::MalformedSplit {
             path: path.to_owned(),
             source,
-        })?;
-        let entries: BTreeMap<String, Value> =
-            serde_json::from_slice(&bytes).map_err(|source| StreamError::MalformedSplit {
-                path: path.to_owned(),
-                source,
-            })?;
+        };
+        let entries: BTreeMap<String, Value> = serde_json::from_slice(&bytes).map_err(malformed)?;
         let mut lists = BTreeMap::new();
         for (name, value) in entries {
             if value.is_array() {
-                let ids: Vec<String> = serde_json::from_value(value).map_err(|source| {
-                    StreamError::MalformedSplit {
-                        path: path.to_owned(),
-                        source,
-                    }
-                })?;
+                let ids: Vec<String> = serde_json::from_value(value).map_err(malformed)?;
                 lists.insert(name, ids);
             }
         }

@@ -69,10 +69,7 @@ fn data_file(folder: &Path, task: &str, split: Split) -> Result<PathBuf, StreamE
 
 /// Names of the files in a task's folder that may hold prompts, in order.
 fn prompt_files(folder: &Path) -> Result<Vec<String>, StreamError> {
-    let failed = |source| StreamError::Read {
-        path: folder.to_owned(),
-        source,
-    };
+    let failed = StreamError::read(folder);
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -233,22 +230,16 @@ impl DataSource {
         let Some(directory) = &self.directory else {
             return Ok(reserved);
         };
+        let failed = StreamError::read(directory);
         let folders = match std::fs::read_dir(directory) {
             // Nothing has been downloaded yet.
             Err(e) if self.source.is_some() && e.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(reserved);
             }
-            folders => folders.map_err(|source| StreamError::Read {
-                path: directory.clone(),
-                source,
-            })?,
+            folders => folders.map_err(failed)?,
         };
         for folder in folders {
-            let folder = folder.map_err(|source| StreamError::Read {
-                path: directory.clone(),
-                source,
-            })?;
-            let path = folder.path().join(PaperSplit::FILE);
+            let path = folder.map_err(failed)?.path().join(PaperSplit::FILE);
             if path.is_file() {
                 let name = path.display().to_string();
                 let split = PaperSplit::load(&path)?;
