@@ -38,15 +38,15 @@ pub enum StreamError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A line is not UTF-8.
-    #[error("{}:{line}: invalid UTF-8 at byte {byte} of the line", path.display())]
-    InvalidUtf8 {
+    /// A line or a record has a fault.
+    #[error("{}:{line}: {fault}", path.display())]
+    Line {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// Offset of the first bad byte in the line, from 0.
-        byte: usize,
+        /// The fault.
+        fault: LineFault,
     },
     /// A line is not one complete JSON object.
     #[error("{}:{line}: not a JSON object: {}", path.display(), complaint(source))]
@@ -57,86 +57,6 @@ pub enum StreamError {
         line: usize,
         /// The parser's error. Its line numbers start at this line.
         source: serde_json::Error,
-    },
-    /// The content of a file does not match its ending.
-    #[error("{}:{line}: is {format}, not lines of JSON objects", path.display())]
-    OtherFormat {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Description of the content that was found.
-        format: &'static str,
-    },
-    /// A file that ends in `.json` holds no array, or the array breaks off.
-    #[error("{}:{line}: not a JSON array: {wanted} is expected", path.display())]
-    BrokenArray {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The value expected.
-        wanted: &'static str,
-    },
-    /// A record lacks a field.
-    #[error("{}:{line}: field `{field}` is missing", path.display())]
-    MissingField {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The field.
-        field: String,
-    },
-    /// A field is not a text (of an id: neither a text nor a whole number).
-    #[error("{}:{line}: field `{field}` is not a text{}", path.display(), or_number(field))]
-    NotAString {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The field.
-        field: String,
-    },
-    /// A field is not a list of texts.
-    #[error("{}:{line}: field `{field}` is not a list of texts", path.display())]
-    NotTexts {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The field.
-        field: String,
-    },
-    /// A record stands for a text that its publisher may not give away.
-    #[error("{}:{line}: field `turns` holds no question but a note that it must be fetched elsewhere", path.display())]
-    Withheld {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-    },
-    /// A field that must hold text is empty or only white space.
-    #[error("{}:{line}: field `{field}` is empty", path.display())]
-    EmptyField {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The field.
-        field: String,
-    },
-    /// Two records of a file share an id.
-    #[error("{}:{line}: id `{id}` was already used on line {first_line}", path.display())]
-    DuplicateId {
-        /// The file.
-        path: PathBuf,
-        /// Line of the second record, from 1.
-        line: usize,
-        /// Line of the first record, from 1.
-        first_line: usize,
-        /// The id.
-        id: String,
     },
     /// A stream holds no prompt.
     #[error("{stream}: the stream is empty")]
@@ -243,6 +163,79 @@ pub enum StreamError {
     },
 }
 
+/// A fault of a line, or of the record that begins on it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LineFault {
+    /// It is not UTF-8; the value is the offset of the first bad byte, from 0.
+    #[error("invalid UTF-8 at byte {0} of the line")]
+    InvalidUtf8(usize),
+    /// The content of a file does not match its ending; the value describes it.
+    #[error("is {0}, not lines of JSON objects")]
+    OtherFormat(&'static str),
+    /// A file that ends in `.json` holds no array, or the array breaks off; the value is what is
+    /// expected.
+    #[error("not a JSON array: {0} is expected")]
+    BrokenArray(&'static str),
+    /// There is no such field.
+    #[error("field `{0}` is missing")]
+    MissingField(String),
+    /// A field is not a text (of an id: neither a text nor a whole number).
+    #[error("field `{0}` is not a text{}", or_number(.0))]
+    NotAString(String),
+    /// A field is not a list of texts.
+    #[error("field `{0}` is not a list of texts")]
+    NotTexts(String),
+    /// A record stands for a text that its publisher may not give away.
+    #[error("field `turns` holds no question but a note that it must be fetched elsewhere")]
+    Withheld,
+    /// A field that must hold text is empty or only white space.
+    #[error("field `{0}` is empty")]
+    EmptyField(String),
+    /// Two records of a file share an id.
+    #[error("id `{id}` was already used on line {first_line}")]
+    DuplicateId {
+        /// The id.
+        id: String,
+        /// Line of the first record, from 1.
+        first_line: usize,
+    },
+}
+
+impl LineFault {
+    pub(crate) fn at(self, path: &Path, line: usize) -> StreamError {
+        StreamError::Line {
+            path: path.to_owned(),
+            line,
+            fault: self,
+        }
+    }
+
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::InvalidUtf8(_) => "convert the file to UTF-8",
+            Self::OtherFormat(format) if format.contains("gzip") => {
+                "files that end in .jsonl.gz and .json.gz are read as they are"
+            }
+            Self::OtherFormat(_) => "an array is read from a file that ends in .json",
+            Self::BrokenArray(_) => {
+                "a .json file holds one array of objects; lines of objects are read from a .jsonl file"
+            }
+            Self::MissingField(_) | Self::NotAString(_) | Self::EmptyField(_) => {
+                "each record needs id (a text or a whole number) and the text prompt; the text reference may be left out. \
+                 Records of Spec-Bench, MT-Bench, SPEED-Bench, HumanEval, MBPP and CNN/DailyMail are read by their own fields"
+            }
+            Self::NotTexts(_) => {
+                "`turns` are the questions of a conversation, `test_list` the tests of a task: lists of texts"
+            }
+            Self::Withheld => {
+                "SPEED-Bench as published leaves out texts of other owners; its own script fetches them and writes the whole file"
+            }
+            Self::DuplicateId { .. } => "give every record of a file its own id",
+        }
+    }
+}
+
 impl StreamError {
     /// The error of a file or folder that cannot be read.
     pub(crate) fn read(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
@@ -256,34 +249,16 @@ impl StreamError {
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Source(error) => return error.hint.clone(),
-            Self::InvalidUtf8 { .. } => "convert the file to UTF-8",
+            Self::Line { fault, .. } => fault.hint(),
             Self::MalformedLine { source, .. } if source.is_eof() => {
                 "the line ends in the middle of the object: is the file truncated?"
             }
             Self::MalformedLine { .. } => {
                 "each line is one JSON object with the fields id and prompt"
             }
-            Self::OtherFormat { format, .. } if format.contains("gzip") => {
-                "files that end in .jsonl.gz and .json.gz are read as they are"
-            }
-            Self::OtherFormat { .. } => "an array is read from a file that ends in .json",
-            Self::BrokenArray { .. } => {
-                "a .json file holds one array of objects; lines of objects are read from a .jsonl file"
-            }
-            Self::MissingField { .. } | Self::NotAString { .. } | Self::EmptyField { .. } => {
-                "each record needs id (a text or a whole number) and the text prompt; the text reference may be left out. \
-                 Records of Spec-Bench, MT-Bench, SPEED-Bench, HumanEval, MBPP and CNN/DailyMail are read by their own fields"
-            }
-            Self::NotTexts { .. } => {
-                "`turns` are the questions of a conversation, `test_list` the tests of a task: lists of texts"
-            }
-            Self::Withheld { .. } => {
-                "SPEED-Bench as published leaves out texts of other owners; its own script fetches them and writes the whole file"
-            }
             Self::SeveralFiles { .. } => {
                 "name them train.jsonl and test.jsonl, or leave one file in the folder, which is both halves then"
             }
-            Self::DuplicateId { .. } => "give every record of a file its own id",
             Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",
             Self::MalformedSplit { .. } => {
                 "a split file holds an object whose train and test are lists of ids"

@@ -11,7 +11,7 @@
 use std::path::Path;
 
 use crate::record::{Record, read, records};
-use crate::{Prompt, StreamError};
+use crate::{LineFault, Prompt, StreamError};
 
 /// The words between a task of MBPP and its tests.
 const TESTS: &str = "\nYour code should pass these tests:";
@@ -85,16 +85,13 @@ pub(crate) fn prompts(record: &Record, task: &str) -> Result<Vec<Prompt>, Stream
 fn turns(record: &Record, id: &str, task: &str) -> Result<Vec<Prompt>, StreamError> {
     let turns = record.texts("turns")?.unwrap_or_default();
     if turns.is_empty() || turns.iter().any(|turn| turn.trim().is_empty()) {
-        return Err(record.empty("turns"));
+        return Err(record.fault(LineFault::EmptyField("turns".to_owned())));
     }
     if turns
         .iter()
         .any(|turn| turn.trim_start().starts_with(WITHHELD))
     {
-        return Err(StreamError::Withheld {
-            path: record.path.to_owned(),
-            line: record.line,
-        });
+        return Err(record.fault(LineFault::Withheld));
     }
     // MT-Bench has answers to some of its questions, as a list; other benchmarks have something
     // else there, or nothing.

@@ -32,7 +32,7 @@ mod rng;
 mod select;
 mod source;
 
-pub use error::{SourceError, StreamError};
+pub use error::{LineFault, SourceError, StreamError};
 pub use form::{load_prompts, parse_prompts};
 pub use mini::MiniTask;
 pub use record::{Prompt, Text, load_texts};

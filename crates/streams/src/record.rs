@@ -8,7 +8,7 @@ use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::StreamError;
+use crate::{LineFault, StreamError};
 
 /// One prompt of a stream, without any chat template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,8 +83,8 @@ const IDS: [&str; 3] = ["id", "question_id", "task_id"];
 
 /// One parsed object, with the place that its errors name.
 pub(crate) struct Record<'a> {
-    pub(crate) path: &'a Path,
-    pub(crate) line: usize,
+    path: &'a Path,
+    line: usize,
     fields: Map<String, Value>,
 }
 
@@ -109,37 +109,22 @@ impl Record<'_> {
             let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
             texts.collect()
         });
-        let wrong = || StreamError::NotTexts {
-            path: self.path.to_owned(),
-            line: self.line,
-            field: field.to_owned(),
-        };
+        let wrong = || self.fault(LineFault::NotTexts(field.to_owned()));
         texts.ok_or_else(wrong).map(Some)
     }
 
-    /// The error of a field that is empty or blank.
-    pub(crate) fn empty(&self, field: &str) -> StreamError {
-        StreamError::EmptyField {
-            path: self.path.to_owned(),
-            line: self.line,
-            field: field.to_owned(),
-        }
+    pub(crate) fn fault(&self, fault: LineFault) -> StreamError {
+        fault.at(self.path, self.line)
     }
 
     /// A text that must be there and not be blank.
     pub(crate) fn required(&self, field: &str) -> Result<String, StreamError> {
-        let (path, line) = (self.path, self.line);
-        let text = self
-            .optional(field)?
-            .ok_or_else(|| StreamError::MissingField {
-                path: path.to_owned(),
-                line,
-                field: field.to_owned(),
-            })?;
-        match text.trim().is_empty() {
-            true => Err(self.empty(field)),
-            false => Ok(text),
-        }
+        let fault = match self.optional(field)? {
+            None => LineFault::MissingField(field.to_owned()),
+            Some(text) if text.trim().is_empty() => LineFault::EmptyField(field.to_owned()),
+            Some(text) => return Ok(text),
+        };
+        Err(self.fault(fault))
     }
 
     /// A text; `None` if there is no such field.
@@ -151,11 +136,7 @@ impl Record<'_> {
             Some(Value::Number(number)) if IDS.contains(&field) && !number.is_f64() => {
                 Ok(Some(number.to_string()))
             }
-            Some(_) => Err(StreamError::NotAString {
-                path: self.path.to_owned(),
-                line: self.line,
-                field: field.to_owned(),
-            }),
+            Some(_) => Err(self.fault(LineFault::NotAString(field.to_owned()))),
         }
     }
 }
@@ -173,12 +154,7 @@ pub(crate) fn records<T>(
         let record = Record { path, line, fields };
         let id = record.required(record.id_field())?;
         if let Some(first_line) = first_lines.insert(id.clone(), line) {
-            return Err(StreamError::DuplicateId {
-                path: path.to_owned(),
-                line,
-                first_line,
-                id,
-            });
+            return Err(record.fault(LineFault::DuplicateId { id, first_line }));
         }
         out.push(build(&record)?);
         Ok(())
@@ -199,31 +175,19 @@ type Add<'a> = &'a mut dyn FnMut(usize, Map<String, Value>) -> Result<(), Stream
 
 /// Passes each object of a JSON-lines file to `add`.
 fn lines(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> {
-    let other = |format| StreamError::OtherFormat {
-        path: path.to_owned(),
-        line: 1,
-        format,
-    };
     if bytes.starts_with(GZIP) {
-        return Err(other("compressed by gzip"));
+        return Err(LineFault::OtherFormat("compressed by gzip").at(path, 1));
     }
     for (index, raw) in bytes.split(|&b| b == b'\n').enumerate() {
         let line = index + 1;
-        let text = std::str::from_utf8(raw).map_err(|e| StreamError::InvalidUtf8 {
-            path: path.to_owned(),
-            line,
-            byte: e.valid_up_to(),
-        })?;
+        let text = std::str::from_utf8(raw)
+            .map_err(|e| LineFault::InvalidUtf8(e.valid_up_to()).at(path, line))?;
         if text.trim().is_empty() {
             continue;
         }
         let fields = serde_json::from_str(text);
         let fields = fields.map_err(|source| match text.trim_start().starts_with('[') {
-            true => StreamError::OtherFormat {
-                path: path.to_owned(),
-                line,
-                format: "a JSON array",
-            },
+            true => LineFault::OtherFormat("a JSON array").at(path, line),
             false => StreamError::MalformedLine {
                 path: path.to_owned(),
                 line,
@@ -247,11 +211,7 @@ fn elements(bytes: &[u8], path: &Path, add: Add<'_>) -> Result<(), StreamError> 
         counted = *at;
         (bytes.get(*at).copied(), line)
     };
-    let broken = |line, wanted: &'static str| StreamError::BrokenArray {
-        path: path.to_owned(),
-        line,
-        wanted,
-    };
+    let broken = |line, wanted| LineFault::BrokenArray(wanted).at(path, line);
     match next(&mut at) {
         (Some(b'['), _) => at += 1,
         (_, line) => return Err(broken(line, "`[` at the beginning")),
