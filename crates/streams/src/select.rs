@@ -117,11 +117,6 @@ impl PaperSplit {
     fn name(&self, list: &str) -> String {
         format!("{}:{list}", self.path.display())
     }
-
-    /// Path of the split file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 /// An id list as named on the command line: `FILE:LIST`, for example `paper_split.json:train`.
@@ -159,25 +154,17 @@ impl FromStr for IdSelector {
 }
 
 impl IdSelector {
-    /// Reads the split file. A relative path is tried beside the data file first, then in the
-    /// working directory.
-    ///
-    /// # Errors
-    /// As [`PaperSplit::load`].
-    pub fn load_split(&self, data: &Path) -> Result<PaperSplit, StreamError> {
-        let beside = data
-            .parent()
-            .map(|folder| folder.join(&self.file))
-            .filter(|path| path.is_file());
-        PaperSplit::load(&beside.unwrap_or_else(|| self.file.clone()))
-    }
-
-    /// The selected texts of `data`, read by [`super::load_texts`], in the list's order.
+    /// The selected texts of `data`, read by [`super::load_texts`], in the list's order. A relative
+    /// path of the split file is tried beside the data file first, then in the working directory.
     ///
     /// # Errors
     /// As [`PaperSplit::load`] and [`PaperSplit::pick`].
     pub fn select_texts(&self, texts: Vec<Text>, data: &Path) -> Result<Vec<Text>, StreamError> {
-        self.load_split(data)?
+        let beside = data
+            .parent()
+            .map(|folder| folder.join(&self.file))
+            .filter(|path| path.is_file());
+        PaperSplit::load(beside.as_ref().unwrap_or(&self.file))?
             .pick(&self.list, texts, |t| &t.id, &data.display().to_string())
     }
 }
