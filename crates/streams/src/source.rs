@@ -4,16 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::{MiniTask, PaperSplit, Prompt, SourceError, StreamError, StreamRng, load_prompts};
 
 /// Environment variable naming a folder that holds `datasets/`.
 pub const DATA_ENV: &str = "OMNIDRAFT_SHARED";
 
 /// One of the two halves of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Split {
     /// Prompts that are streamed once while the drafter learns.
     #[default]
@@ -311,28 +308,20 @@ pub enum Order {
 /// Held-out prompts always come in the same shuffled order ([`TEST_ORDER_SEED`]). The first prompts
 /// of a file may all be of one kind, so a limited stream in file order would not represent its
 /// split.
-///
-/// In a config: `{ task = "gsm8k", split = "train", limit = 1000, shuffle = true }`; only `task` is
-/// required.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSpec {
     /// Name of a folder of the data directory, or of an embedded mini stream.
     pub task: String,
     /// Split of the task.
-    #[serde(default)]
     pub split: Split,
     /// Largest number of prompts, counted after ordering: a limited shuffled stream is a random
     /// sample.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Number of prompts to skip first, after ordering. A task that comes back in a drifting stream
     /// continues where it stopped, because a repeated prompt would be answered from memory.
-    #[serde(default)]
     pub skip: usize,
     /// True if the run's seed orders training prompts; otherwise they come in the file's order. The
     /// order of held-out prompts does not depend on it.
-    #[serde(default)]
     pub shuffle: bool,
 }
 
