@@ -268,10 +268,8 @@ impl DataSource {
             return Ok(Place::Folder(folder));
         }
         let folder = self.directory.as_ref().map(|d| d.join(task));
-        if let Some(folder) = folder.as_ref().filter(|f| f.is_dir()) {
-            return Ok(Place::Folder(folder.clone()));
-        }
         match (MiniTask::from_name(task), folder) {
+            (_, Some(folder)) if folder.is_dir() => Ok(Place::Folder(folder)),
             (Some(mini), _) => Ok(Place::Embedded(mini)),
             (None, Some(path)) => Err(StreamError::MissingTask {
                 task: task.to_owned(),
