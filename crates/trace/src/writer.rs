@@ -199,22 +199,12 @@ impl TraceWriter {
         }
         let mut kept = header.len() as u64;
         let mut rows = Rows::new(file, kept).map_err(read)?;
-        let mut records = Vec::new();
-        while kept < length {
-            let Some((fields, end)) = rows.next() else {
-                break;
-            };
-            let Ok(record) = Record::of_fields(&fields, &self.info) else {
-                break;
-            };
-            records.push((record.id, record.prompt_ids, record.law.len()));
+        while kept < length
+            && let Some((fields, end)) = rows.next()
+            && let Ok(record) = Record::of_fields(&fields, &self.info)
+        {
+            self.note(&record);
             kept = end;
-        }
-        self.rows = records.len();
-        for (id, prompt, tokens) in records {
-            self.ids.insert(id);
-            self.prompts.insert(prompt);
-            self.tokens += tokens as u64;
         }
         Ok(kept)
     }
