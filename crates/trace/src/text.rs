@@ -33,6 +33,14 @@ struct Followers {
     counts: Vec<(u32, u32)>,
 }
 
+impl Followers {
+    /// Number of times that a token followed.
+    fn count(&self, token: u32) -> f64 {
+        let found = self.counts.binary_search_by_key(&token, |(t, _)| *t);
+        found.map_or(0.0, |at| f64::from(self.counts[at].1))
+    }
+}
+
 /// An interpolated n-gram model over target tokens.
 pub struct NgramModel {
     vocab: usize,
@@ -116,14 +124,8 @@ impl NgramModel {
     /// Probability `Q(t | h)` of one token.
     pub fn probability(&self, history: &[u32], token: u32) -> f64 {
         let (levels, uniform) = self.levels(history);
-        let seen: f64 = levels
-            .iter()
-            .map(|(followers, weight)| {
-                let found = followers.counts.binary_search_by_key(&token, |(t, _)| *t);
-                found.map_or(0.0, |at| f64::from(followers.counts[at].1) * weight)
-            })
-            .sum();
-        seen + uniform / self.vocab as f64
+        let seen = levels.iter().map(|(f, weight)| f.count(token) * weight);
+        seen.sum::<f64>() + uniform / self.vocab as f64
     }
 
     /// The `count` most probable tokens after a history, without `except`, in falling order; of
@@ -138,10 +140,7 @@ impl NgramModel {
             }
         }
         if let Some((all, weight)) = levels.first() {
-            let seen = |token: u32| {
-                let at = all.counts.binary_search_by_key(&token, |(t, _)| *t);
-                at.map_or(0.0, |at| f64::from(all.counts[at].1) * weight)
-            };
+            let seen = |token: u32| all.count(token) * weight;
             for (token, mass) in &mut found {
                 *mass += seen(*token);
             }
