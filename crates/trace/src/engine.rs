@@ -269,7 +269,7 @@ impl TraceEngine {
                 Ok(recorded) => recorded,
                 // Rows within a prompt are never verified, but the row after the last token will
                 // be.
-                Err(error) if error.is_unknown() && len < self.fed.len() => None,
+                Err(TraceError::UnknownPrompt { .. }) if len < self.fed.len() => None,
                 Err(error) => {
                     self.fed.truncate(before);
                     self.scored.clear();
@@ -288,14 +288,11 @@ impl TraceEngine {
         for (row, index) in logits.chunks_exact_mut(vocab).zip(rows) {
             match self.scored.get(index).copied() {
                 Some(Some(at)) => {
-                    let record = self.load(at.place);
-                    let record = record.map_err(failed)?;
+                    let record = self.load(at.place).map_err(failed)?;
                     record.law.write_row(at.position, row);
                 }
                 Some(None) => row.fill(f32::NAN),
-                None => {
-                    return Err(failed(TraceError::NotScored { row: index }));
-                }
+                None => return Err(failed(TraceError::NotScored { row: index })),
             }
         }
         Ok(())

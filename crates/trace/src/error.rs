@@ -233,11 +233,6 @@ impl TraceError {
         }
     }
 
-    /// True if no row has the prompt.
-    pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self, Self::UnknownPrompt { .. })
-    }
-
     /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let text = match self {

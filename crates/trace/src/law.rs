@@ -234,15 +234,12 @@ impl Law {
                     largest(row, 1).first().copied()
                 }
             };
-            match best {
-                Some(best) if best != answer => {
-                    return Err(RowFault::NotGreedy {
-                        position,
-                        answer,
-                        best,
-                    });
-                }
-                _ => {}
+            if let Some(best) = best.filter(|best| *best != answer) {
+                return Err(RowFault::NotGreedy {
+                    position,
+                    answer,
+                    best,
+                });
             }
         }
         Ok(())

@@ -90,11 +90,7 @@ pub fn answer(
 ) -> Result<Answered, ModelError> {
     engine.truncate(0);
     let Some((&last, rest)) = prompt_ids.split_last() else {
-        return Ok(Answered {
-            answer: Vec::new(),
-            tail: Vec::new(),
-            law: Law::new(info),
-        });
+        return Ok(Answering::new(0, info).finish());
     };
     engine.prefill(rest)?;
     let mut answering = Answering::new(last, info);
