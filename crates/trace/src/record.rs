@@ -50,12 +50,8 @@ pub struct Record {
 
 impl Record {
     /// The path: the answer and its tail.
-    pub fn path(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
-        let (answer, tail) = (self.answer.len(), self.tail.len());
-        (0..answer + tail).map(move |i| match i.checked_sub(answer) {
-            None => self.answer[i],
-            Some(behind) => self.tail[behind],
-        })
+    pub fn path(&self) -> impl Iterator<Item = u32> + '_ {
+        self.answer.iter().chain(&self.tail).copied()
     }
 
     /// Checks the record against the metadata of its file.

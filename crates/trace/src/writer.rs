@@ -167,7 +167,7 @@ impl TraceWriter {
         self.rows += 1;
         self.ids.insert(record.id.clone());
         self.prompts.insert(record.prompt_ids.clone());
-        self.tokens += record.path().len() as u64;
+        self.tokens += record.law.len() as u64;
     }
 
     /// Reads the rows of an earlier recording. Returns the number of bytes before the first row
