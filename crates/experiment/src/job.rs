@@ -153,23 +153,16 @@ impl JobConfig {
             }
             wrongs.extend(check::arm(own, &self.arms));
         }
-        wrongs.extend(
-            check::shared(&self.arms)
-                .into_iter()
-                .map(|(_, fault)| fault),
-        );
+        let shared = check::shared(&self.arms).into_iter();
+        wrongs.extend(shared.map(|(_, fault)| fault));
         wrongs.extend(check::models(&self.models));
-        wrongs.extend(
-            self.arms
-                .iter()
-                .flat_map(|own| check::drafter_learns(own, &self.models)),
-        );
+        for own in &self.arms {
+            wrongs.extend(check::drafter_learns(own, &self.models));
+        }
         if !self.exclusive {
-            wrongs.extend(
-                self.arms
-                    .iter()
-                    .filter_map(|own| check::untimed(own, &self.stage)),
-            );
+            for own in &self.arms {
+                wrongs.extend(check::untimed(own, &self.stage));
+            }
         }
         for (name, _) in check::recorded(&self.models) {
             wrongs.extend(self.arms.iter().flat_map(|own| check::replayed(own, name)));
