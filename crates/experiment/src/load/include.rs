@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::faults::Faults;
+use super::near::SLIPS;
 use super::source;
 use super::tree::{Node, Place, normalise};
 use crate::error::ExperimentError;
@@ -58,9 +59,6 @@ fn file(
     merged.merge(own);
     Ok(merged)
 }
-
-/// Maximum number of different letters of a similar name.
-const SLIPS: usize = 3;
 
 /// The file in the folder of `path` whose name is most similar to its name, if it is similar
 /// enough.

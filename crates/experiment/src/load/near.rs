@@ -1,7 +1,7 @@
 //! The known name that a wrong one was probably meant to be.
 
 /// Maximum number of wrong letters in a name for which another one is suggested.
-const SLIPS: usize = 3;
+pub(super) const SLIPS: usize = 3;
 
 /// Advice for a message that names the wrong name and the known ones; `None` for other messages.
 pub(super) fn hint(key: &str, message: &str) -> Option<String> {
