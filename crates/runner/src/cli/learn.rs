@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use bench::args::{ThreadArgs, print};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use lm::{EngineSettings, WeightType};
 use results::bootstrap::{Group, PromptKey, Series};
 use results::{Estimate, Sums};
@@ -14,6 +14,7 @@ use serve::{LearnOptions, Log, Options, RecordedAnswer, RecordedLearner};
 use spec_decode::Totals;
 use streams::StreamRng;
 
+use super::bar;
 use super::serve::named;
 
 /// Maximum number of times that the held-out answers are replayed while the drafter learns, besides
@@ -267,7 +268,7 @@ impl LearnArgs {
         let steps = self.passes * answers.learnt.len();
         let stride = steps.div_ceil(POINTS);
         let points = 1 + steps.div_ceil(stride);
-        let bar = bar(steps + points * answers.held_out.len(), progress);
+        let bar = bar(steps + points * answers.held_out.len(), "answers", progress);
         let mut found = vec![point(learner, answers, (0, &[]), &bar)?];
         let mut losses = Vec::new();
         for pass in 0..self.passes {
@@ -423,16 +424,4 @@ fn shown(estimate: Option<&Estimate>) -> String {
         ),
         None => format!("{:.3}", estimate.value),
     }
-}
-
-fn bar(steps: usize, progress: bool) -> ProgressBar {
-    if !progress {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(steps as u64);
-    let style = "{elapsed_precise} {bar:20} {pos} of {len} answers, {msg}, ETA {eta}";
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -39,6 +39,7 @@ pub use failure::report as report_failure;
 use bench::args::{DataArgs, print};
 use bench::{bench as engine_bench, costs, doctor, lawtest, pad};
 use hub::{local_tokenizer, show_progress};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Speculative decoding with one drafter for any target model, whatever its tokenizer.
 #[derive(Debug, Parser)]
@@ -202,6 +203,19 @@ impl Cli {
         };
         done.map(|()| ExitCode::SUCCESS)
     }
+}
+
+/// A progress bar over things of a `kind`, hidden without `progress`.
+fn bar(length: usize, kind: &str, progress: bool) -> ProgressBar {
+    if !progress {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length as u64);
+    let style = "{elapsed_precise} {bar:20} {pos} of {len} KIND, {msg}, ETA {eta}";
+    if let Ok(style) = ProgressStyle::with_template(&style.replace("KIND", kind)) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// Accepts a `tokenizer.json`, a folder that holds one, or a model of the hub.

@@ -1,4 +1,4 @@
-//! A progress bar, and the trace writer whose progress it shows.
+//! The trace writer, with a progress bar.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use ::trace::{Record, TraceInfo, TraceWriter};
 use anyhow::Result;
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
+
+use crate::cli::{bar, print};
 
 /// A trace that is being written, with a progress bar on stderr.
 pub(super) struct Recording {
@@ -38,7 +40,7 @@ impl Recording {
         }
         Ok(Self {
             before: writer.tokens(),
-            bar: bar(prompts, progress),
+            bar: bar(prompts, "prompts", progress),
             writer,
             began: Instant::now(),
             doubles: 0,
@@ -95,24 +97,11 @@ impl Recording {
         }
         let path: PathBuf = self.writer.finish()?;
         let bytes = std::fs::metadata(&path)?.len();
-        super::super::print(&format!(
+        print(&format!(
             "{}: {prompts} prompts, {tokens} tokens, {} ({:.0} bytes a token), {seconds:.1} s\n",
             path.display(),
             HumanBytes(bytes),
             bytes as f64 / tokens.max(1) as f64
         ))
     }
-}
-
-/// A progress bar over prompts, shown if stderr is a terminal.
-pub(super) fn bar(prompts: usize, progress: bool) -> ProgressBar {
-    if !progress {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::new(prompts as u64);
-    let style = "{elapsed_precise} {bar:20} {pos} of {len} prompts, {msg}, ETA {eta}";
-    if let Ok(style) = ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -10,9 +10,8 @@ use lm::{EngineSettings, KvType, WeightType};
 use models::{ModelFolder, ModelText};
 use vocab_align::{TargetId, TokenId};
 
-use super::progress::bar;
 use super::prompts::template_of;
-use crate::cli::print;
+use crate::cli::{bar, print};
 use bench::args::ThreadArgs;
 
 /// Maximum difference of two log-probabilities that were rounded to 16 bits from nearly the same
@@ -56,7 +55,7 @@ pub struct VerifyArgs {
 impl VerifyArgs {
     pub(super) fn execute(self, progress: bool) -> Result<()> {
         let mut file = TraceFile::open(&self.file)?;
-        let bar = bar(file.entries().len(), progress);
+        let bar = bar(file.entries().len(), "prompts", progress);
         for row in 0..file.entries().len() {
             file.record(row)?;
             bar.inc(1);
