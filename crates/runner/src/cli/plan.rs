@@ -52,7 +52,7 @@ pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec
             hash: job.hash.clone(),
             needs,
             exclusive: job.config.exclusive,
-            prompts: Some(sizes.of_job(&job.config)? as u64),
+            prompts: Some(sizes.of_splits(&job.config)?.iter().sum::<usize>() as u64),
             coordinates: job.coordinates.clone(),
         });
     }
@@ -113,16 +113,16 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
 }
 
 /// Numbers of prompts in the splits of tasks.
-struct Sizes<'a> {
+pub(super) struct Sizes<'a> {
     data: &'a DataSource,
-    known: HashMap<(String, Split), usize>,
+    pub(super) known: HashMap<(String, Split), usize>,
     /// True if a missing task may be downloaded; otherwise it is assumed to have the requested
     /// prompts.
     downloads: bool,
 }
 
 impl<'a> Sizes<'a> {
-    fn new(data: &'a DataSource, downloads: bool) -> Self {
+    pub(super) fn new(data: &'a DataSource, downloads: bool) -> Self {
         Self {
             data,
             known: HashMap::new(),
@@ -130,13 +130,8 @@ impl<'a> Sizes<'a> {
         }
     }
 
-    fn of_job(&mut self, job: &JobConfig) -> Result<usize> {
-        let [train, test] = self.of_splits(job)?;
-        Ok(train + test)
-    }
-
     /// Numbers of streamed prompts and of held-out prompts.
-    fn of_splits(&mut self, job: &JobConfig) -> Result<[usize; 2]> {
+    pub(super) fn of_splits(&mut self, job: &JobConfig) -> Result<[usize; 2]> {
         let mut prompts = [0; 2];
         for segment in &job.segments {
             prompts[0] += self.of_split(&segment.task, Split::Train, segment.train)?;

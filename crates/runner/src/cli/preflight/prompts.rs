@@ -8,29 +8,20 @@ use experiment::{Job, Plan, Segment};
 use streams::{DataSource, Prompt, Split};
 
 use super::Found;
+use crate::cli::plan::Sizes;
 
 /// Maximum number of ids in a message.
 const SHOWN: usize = 5;
 
 impl Found {
     pub(super) fn prompts(&mut self, plan: &Plan, jobs: &[&Job], data: &DataSource) -> Result<()> {
-        let mut held: HashMap<(&str, Split), usize> = HashMap::new();
+        let mut sizes = Sizes::new(data, false);
         for job in jobs {
-            for segment in &job.config.segments {
-                for split in [Split::Train, Split::Test] {
-                    let key = (&*segment.task, split);
-                    if !count(segment, split).is_none()
-                        && data.is_here(&segment.task)
-                        && !held.contains_key(&key)
-                    {
-                        held.insert(key, data.load(&segment.task, split)?.len());
-                    }
-                }
-            }
+            sizes.of_splits(&job.config)?;
         }
         for job in jobs {
             for split in [Split::Train, Split::Test] {
-                self.enough(plan, job, split, &held);
+                self.enough(plan, job, split, &sizes.known);
             }
         }
         self.overlap(plan, jobs, data)?;
@@ -45,11 +36,11 @@ impl Found {
         plan: &Plan,
         job: &Job,
         split: Split,
-        held: &HashMap<(&str, Split), usize>,
+        held: &HashMap<(String, Split), usize>,
     ) {
         let mut streamed: HashMap<&str, usize> = HashMap::new();
         for (index, segment) in job.config.segments.iter().enumerate() {
-            let Some(&held) = held.get(&(&*segment.task, split)) else {
+            let Some(&held) = held.get(&(segment.task.clone(), split)) else {
                 continue;
             };
             let Some(limit) = count(segment, split).limit() else {
