@@ -43,15 +43,7 @@ impl Found {
             return;
         }
         let message = format!("arm `{}`: {message}", arm.name);
-        let fault = experiment::Fault {
-            place: plan.place(&place).map(str::to_owned),
-            key: key.to_owned(),
-            message,
-            hint: Some(hint),
-        };
-        if !self.faults.contains(&fault) {
-            self.faults.push(fault);
-        }
+        self.fault_at(plan.place(&place), key, message, hint);
     }
 }
 

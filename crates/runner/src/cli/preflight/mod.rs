@@ -56,8 +56,12 @@ impl Found {
     }
 
     fn fault(&mut self, plan: &Plan, key: &str, message: String, hint: String) {
+        self.fault_at(plan.place(key), key, message, hint);
+    }
+
+    fn fault_at(&mut self, place: Option<&str>, key: &str, message: String, hint: String) {
         let fault = Fault {
-            place: plan.place(key).map(str::to_owned),
+            place: place.map(str::to_owned),
             key: key.to_owned(),
             message,
             hint: Some(hint),
