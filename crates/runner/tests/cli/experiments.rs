@@ -244,6 +244,13 @@ fn more_than_the_drafter_has_to_learn_is_refused() {
         "hint: 1 to 2",
     ];
     told("\"learn.blocks\" = 9", &blocks);
+    // Also after an arm whose name its own begins with, and after a sweep.
+    let parts = ["learn.blocks: arm `L_DM+L_N-gram`", "hint: 1 to 2"];
+    for sweep in ["", "\nsweep = { \"decode.k\" = [2, 3] }"] {
+        let second = "[[arm]]\npreset = \"L_DM+L_N-gram\"\nset = { \"learn.blocks\" = 9";
+        let both = format!("\"learn.blocks\" = 1 }}{sweep}\n{second}");
+        told(&both, &parts);
+    }
     let rank = ["experiment.toml:", "learn.lora.rank: arm `L_DM`", "hint:"];
     told("\"learn.lora.rank\" = 999", &rank);
     told(

@@ -1,6 +1,6 @@
 //! Checks that drafters have the blocks, ranks and columns that their arms train.
 
-use experiment::{ArmConfig, Job, Plan};
+use experiment::{ArmConfig, Job, Plan, SweptFrom};
 use hub::{is_model_name, local_copy};
 use lm::{LmConfig, StoredCheckpoint, first_of_last};
 
@@ -33,8 +33,14 @@ impl Found {
         message: String,
         hint: String,
     ) {
-        let arms = &plan.experiment.arms;
-        let index = arms.iter().position(|own| arm.name.starts_with(&own.name));
+        let arms = plan.experiment.arms.iter();
+        let mut names: Vec<&str> = arms
+            .map(|own| in_file(&own.name, own.swept_from.as_ref()))
+            .collect();
+        // The arms of a sweep are next to each other, and one in the file.
+        names.dedup();
+        let name = in_file(&arm.name, arm.swept_from.as_ref());
+        let index = names.iter().position(|own| *own == name);
         let own = index.map(|index| format!("arm.{index}.set.{key}"));
         let said = own.filter(|key| plan.says(key));
         let place = said.unwrap_or_else(|| key.to_owned());
@@ -45,6 +51,11 @@ impl Found {
         let message = format!("arm `{}`: {message}", arm.name);
         self.fault_at(plan.place(&place), key, message, hint);
     }
+}
+
+/// The name of an arm in the file, without the values of a sweep.
+fn in_file<'a>(name: &'a str, swept: Option<&'a SweptFrom>) -> &'a str {
+    swept.map_or(name, |from| from.arm.as_str())
 }
 
 /// Faults: key, message and advice.
