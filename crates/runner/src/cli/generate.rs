@@ -215,8 +215,8 @@ impl GenerateArgs {
     /// Decodes with the target on another machine, like the server and `chat`.
     #[cfg(feature = "serve")]
     fn remote(&self, mode: VerifyMode, sampling: Sampling) -> Result<()> {
-        use super::serve::far_options;
-        use serve::{Event, Request, Service};
+        use serve::{Event, Options, RemoteOptions, Request, Service};
+        use std::time::Duration;
 
         let Some(drafter) = self.drafter.clone() else {
             bail!(
@@ -227,15 +227,20 @@ impl GenerateArgs {
             bail!("a target on another machine verifies by `exact`, in blocks, without --lookup");
         }
         let target = self.target.to_string_lossy().into_owned();
-        // Only the drafter is decoded here.
-        let engine = self.decode().drafter_engine();
-        let mut service = Service::start(far_options(
-            target,
-            drafter,
-            engine,
-            self.k,
-            self.max_tokens,
-        ))?;
+        let mut service = Service::start(Options {
+            // Only the drafter is decoded here.
+            engine: self.decode().drafter_engine(),
+            draft_length: self.k,
+            parallel: 1,
+            queue: 0,
+            max_tokens: self.max_tokens,
+            timeout: Duration::from_secs(24 * 3600),
+            remote: RemoteOptions {
+                key: std::env::var("OMNIDRAFT_TARGET_KEY").ok(),
+                ..RemoteOptions::default()
+            },
+            ..Options::new("", target, drafter)
+        })?;
         let models = service.models();
         note_left_out(&models.targets[0].text, &self.penalties(), APPLIED_BY);
         let system = self.template.system();

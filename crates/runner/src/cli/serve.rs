@@ -254,29 +254,6 @@ pub(super) fn named(text: &str) -> Result<(String, PathBuf)> {
     }
 }
 
-/// Options for one answer at a time of a target on another machine, without learning.
-pub fn far_options(
-    target: String,
-    drafter: PathBuf,
-    engine: EngineSettings,
-    draft_length: usize,
-    max_tokens: usize,
-) -> Options {
-    Options {
-        engine,
-        draft_length,
-        parallel: 1,
-        queue: 0,
-        max_tokens,
-        timeout: Duration::from_secs(24 * 3600),
-        remote: RemoteOptions {
-            key: std::env::var("OMNIDRAFT_TARGET_KEY").ok(),
-            ..RemoteOptions::default()
-        },
-        ..Options::new("", target, drafter)
-    }
-}
-
 /// This program and this machine, as in manifests of runs.
 fn about() -> About {
     let build = crate::build::info();
