@@ -1,6 +1,7 @@
 //! `omnidraft chat`.
 
 use std::io::{BufRead, IsTerminal};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,12 +58,6 @@ struct Chat {
     system: Option<String>,
     said: Vec<(String, String)>,
     last: Option<Done>,
-}
-
-/// Result of a line of input.
-enum Next {
-    Go,
-    End,
 }
 
 impl ChatArgs {
@@ -145,19 +140,19 @@ impl Chat {
                 return Ok(());
             }
             let next = match line.trim() {
-                "" => Next::Go,
+                "" => Continue(()),
                 command if command.starts_with('/') => self.obey(command),
                 message => self.answer(message)?,
             };
-            if let Next::End = next {
+            if next.is_break() {
                 return Ok(());
             }
         }
     }
 
-    fn obey(&mut self, command: &str) -> Next {
+    fn obey(&mut self, command: &str) -> ControlFlow<()> {
         match command.split_whitespace().collect::<Vec<_>>()[..] {
-            ["/quit" | "/exit"] => return Next::End,
+            ["/quit" | "/exit"] => return Break(()),
             ["/reset"] => {
                 self.said.clear();
                 eprintln!("the conversation is forgotten");
@@ -171,7 +166,7 @@ impl Chat {
             ["/help"] => eprintln!("{HELP}"),
             _ => eprintln!("unknown command `{command}`\n{HELP}"),
         }
-        Next::Go
+        Continue(())
     }
 
     fn stats(&self) {
@@ -192,7 +187,7 @@ impl Chat {
         }
     }
 
-    fn answer(&mut self, message: &str) -> Result<Next> {
+    fn answer(&mut self, message: &str) -> Result<ControlFlow<()>> {
         self.said.push(("user".to_owned(), message.to_owned()));
         self.answering.store(true, Ordering::SeqCst);
         let answered = self.write();
@@ -202,14 +197,14 @@ impl Chat {
             Ok(Some(text)) => {
                 self.said.push(("assistant".to_owned(), text));
                 self.seed += 1;
-                Ok(Next::Go)
+                Ok(Continue(()))
             }
             // Standard output is closed.
-            Ok(None) => Ok(Next::End),
+            Ok(None) => Ok(Break(())),
             Err(error) if std::io::stdin().is_terminal() => {
                 self.said.pop();
                 eprintln!("error: {error:#}");
-                Ok(Next::Go)
+                Ok(Continue(()))
             }
             Err(error) => Err(error),
         }
