@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use experiment::Segment;
 use online::SavedState;
 
 /// The choices by arguments.
@@ -11,6 +12,14 @@ pub(super) struct Chosen<'a> {
     pub(super) target: Option<&'a str>,
     pub(super) task: Option<&'a str>,
     pub(super) arm: Option<&'a str>,
+}
+
+impl Chosen<'_> {
+    /// True if a segment has the chosen target and the chosen task.
+    pub(super) fn fits(self, segment: &Segment) -> bool {
+        let fits = |wanted: Option<&str>, own: &String| wanted.is_none_or(|name| name == own);
+        fits(self.target, &segment.target) && fits(self.task, &segment.task)
+    }
 }
 
 /// A drafter's learnt state.

@@ -90,13 +90,7 @@ fn choose(root: &Path, cells: Vec<Cell>, chosen: Chosen<'_>) -> Result<Cell> {
     if let Some(task) = chosen.task {
         one(&tasks, Some(task), ("task", "--task"), root)?;
     }
-    let meant = |cell: &Cell| {
-        let segments = &cell.config.segments;
-        let fits = |wanted: Option<&str>, own: &String| wanted.is_none_or(|name| name == own);
-        segments
-            .iter()
-            .any(|own| fits(chosen.target, &own.target) && fits(chosen.task, &own.task))
-    };
+    let meant = |cell: &Cell| cell.config.segments.iter().any(|own| chosen.fits(own));
     let mut cells: Vec<Cell> = cells.into_iter().filter(meant).collect();
     match cells.len() {
         1 => Ok(cells.remove(0)),
@@ -128,10 +122,7 @@ fn of_cell(cell: Cell, chosen: Chosen<'_>) -> Result<Found> {
     let (_, saved) = arms.swap_remove(index);
     let own = config.arms.iter().find(|own| own.name == *arm);
     let own = own.with_context(|| format!("there is no arm `{arm}`"))?;
-    let segments = config.segments.iter().filter(|own| {
-        let fits = |wanted: Option<&str>, own: &String| wanted.is_none_or(|name| name == own);
-        fits(chosen.target, &own.target) && fits(chosen.task, &own.task)
-    });
+    let segments = config.segments.iter().filter(|own| chosen.fits(own));
     let segments: Vec<_> = segments.collect();
     // The names that are in use for these prompts.
     let used = |key: &dyn Fn(&experiment::Segment) -> String, known: &[String]| {
