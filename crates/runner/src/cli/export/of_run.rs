@@ -1,5 +1,6 @@
 //! The learnt state of an arm of a run.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -78,10 +79,8 @@ fn cell(folder: PathBuf) -> Result<Option<Cell>> {
 fn choose(root: &Path, cells: Vec<Cell>, chosen: Chosen<'_>) -> Result<Cell> {
     let names = |pick: fn(&experiment::Segment) -> &String| {
         let segments = cells.iter().flat_map(|cell| &cell.config.segments);
-        let mut names: Vec<String> = segments.map(|segment| pick(segment).clone()).collect();
-        names.sort();
-        names.dedup();
-        names
+        let names: BTreeSet<&String> = segments.map(pick).collect();
+        names.into_iter().cloned().collect::<Vec<_>>()
     };
     let (targets, tasks) = (names(|own| &own.target), names(|own| &own.task));
     if let Some(target) = chosen.target {
@@ -125,12 +124,9 @@ fn of_cell(cell: Cell, chosen: Chosen<'_>) -> Result<Found> {
     let segments = config.segments.iter().filter(|own| chosen.fits(own));
     let segments: Vec<_> = segments.collect();
     // The names that are in use for these prompts.
-    let used = |key: &dyn Fn(&experiment::Segment) -> String, known: &[String]| {
-        let mut keys: Vec<String> = segments.iter().map(|own| key(own)).collect();
-        keys.retain(|key| known.contains(key));
-        keys.sort();
-        keys.dedup();
-        keys
+    let used = |key: &dyn Fn(&experiment::Segment) -> String, known: &[String]| -> Vec<String> {
+        let all: BTreeSet<String> = segments.iter().map(|own| key(own)).collect();
+        all.into_iter().filter(|key| known.contains(key)).collect()
     };
     let lora = |segment: &experiment::Segment| own.learn.lora.key(&segment.target, &segment.task);
     let option = ("adapter", "--target and --task");
