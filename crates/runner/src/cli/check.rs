@@ -161,7 +161,8 @@ impl CheckArgs {
         let fits: Vec<_> = (0..WeightType::ALL.len())
             .map(|kind| machine.available_bytes.map(|most| all(kind) <= most))
             .collect();
-        for model in models.iter_mut().filter_map(Entry::own_mut) {
+        for entry in &mut models {
+            let Entry::Own(model) = entry else { continue };
             for (memory, fits) in model.memory.iter_mut().zip(&fits) {
                 memory.fits = *fits;
             }
@@ -332,15 +333,6 @@ fn own(models: &[Entry]) -> impl Iterator<Item = &Model> {
         Entry::Own(model) => Some(&**model),
         Entry::Torch(_) => None,
     })
-}
-
-impl Entry {
-    fn own_mut(&mut self) -> Option<&mut Model> {
-        match self {
-            Self::Own(model) => Some(model),
-            Self::Torch(_) => None,
-        }
-    }
 }
 
 impl TorchModel {
