@@ -128,10 +128,7 @@ impl Hub {
     }
 
     /// Asks the hub for the commit of a revision and for the list of its files.
-    ///
-    /// # Errors
-    /// The hub does not answer, or the answer has another form.
-    pub fn snapshot(
+    pub(super) fn snapshot(
         &self,
         kind: RepoType,
         repo: &str,
@@ -153,11 +150,10 @@ impl Hub {
             });
         }
         tracing::info!("{repo}: revision {revision} is commit {}", info.sha);
-        let pinned = at(&info.sha);
         Ok(Snapshot {
             name: repo.to_owned(),
-            remote: api.repo(pinned.clone()),
-            cached: Cache::new(self.cache.clone()).repo(pinned),
+            remote: api.repo(at(&info.sha)),
+            cached: self.cached(kind, repo, &info.sha),
             api,
             commit: info.sha,
             files,
@@ -166,42 +162,29 @@ impl Hub {
 }
 
 /// A repository at one commit. All its files belong together, whatever is pushed meanwhile.
-pub struct Snapshot {
+pub(super) struct Snapshot {
     name: String,
-    commit: String,
-    files: Vec<String>,
+    pub(super) commit: String,
+    /// Every file of the repository.
+    pub(super) files: Vec<String>,
     api: Api,
     remote: ApiRepo,
     cached: CacheRepo,
 }
 
 impl Snapshot {
-    /// The commit.
-    pub fn commit(&self) -> &str {
-        &self.commit
-    }
-
-    /// Every file of the repository.
-    pub fn files(&self) -> &[String] {
-        &self.files
-    }
-
-    /// True if the repository has the file.
-    pub fn has(&self, file: &str) -> bool {
+    pub(super) fn has(&self, file: &str) -> bool {
         self.files.iter().any(|name| name == file)
     }
 
     /// Folder on disk that fetched files are written to.
-    pub fn folder(&self) -> PathBuf {
+    pub(super) fn folder(&self) -> PathBuf {
         self.cached.pointer_path(&self.commit)
     }
 
     /// Path of the file on disk. The file is downloaded if it is not there yet; an interrupted
     /// download is continued.
-    ///
-    /// # Errors
-    /// The repository lacks the file, or the download fails after all attempts.
-    pub fn fetch(&self, file: &str) -> Result<PathBuf, HubError> {
+    pub(super) fn fetch(&self, file: &str) -> Result<PathBuf, HubError> {
         if !self.has(file) {
             return Err(HubError::MissingFile {
                 repo: self.name.clone(),

@@ -16,7 +16,7 @@ mod model;
 mod parquet;
 mod progress;
 
-pub use client::{Hub, Snapshot};
+pub use client::Hub;
 pub use error::HubError;
 pub use model::{
     MODEL_PREFIX, ModelId, Offer, is_model_name, local_copy, local_folder, local_tokenizer, offer,

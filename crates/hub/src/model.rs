@@ -202,7 +202,7 @@ impl Hub {
             }
         }
         self.remember(id, &snapshot)?;
-        let lines = [snapshot.commit().to_owned()].into_iter().chain(files);
+        let lines = [snapshot.commit.clone()].into_iter().chain(files);
         let lines: Vec<String> = lines.collect();
         write_whole(&note, lines.join("\n").as_bytes())?;
         Ok(snapshot.folder())
@@ -280,7 +280,7 @@ impl Hub {
             snapshot.fetch(file)?;
         }
         self.remember(id, &snapshot)?;
-        let lines = [&[snapshot.commit()], &files[..]].concat();
+        let lines = [&[&*snapshot.commit], &files[..]].concat();
         write_whole(&note, lines.join("\n").as_bytes())?;
         Ok(snapshot.folder().join(files[0]))
     }
@@ -288,7 +288,7 @@ impl Hub {
     /// Records the commit of the revision in the cache, for other programs and for the next call.
     fn remember(&self, id: &ModelId, snapshot: &Snapshot) -> Result<(), HubError> {
         let cached = self.cached(RepoType::Model, &id.repo, &id.revision);
-        let created = cached.create_ref(snapshot.commit());
+        let created = cached.create_ref(&snapshot.commit);
         created.map_err(HubError::io(snapshot.folder()))
     }
 

@@ -185,7 +185,7 @@ fn shards(snapshot: &Snapshot, table: &Table) -> Result<Vec<String>, HubError> {
     let wanted = format!("{}/{}", table.config, table.split);
     let ending = format!("/{}", table.split);
     let of_split: Vec<_> = snapshot
-        .files()
+        .files
         .iter()
         .filter_map(parts)
         .filter(|(folder, _)| folder.ends_with(&ending))
