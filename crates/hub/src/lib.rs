@@ -18,7 +18,5 @@ mod progress;
 
 pub use client::Hub;
 pub use error::HubError;
-pub use model::{
-    MODEL_PREFIX, ModelId, Offer, is_model_name, local_copy, local_folder, local_tokenizer, offer,
-};
+pub use model::{ModelId, Offer, is_model_name, local_copy, local_folder, local_tokenizer, offer};
 pub use progress::show_progress;

@@ -14,7 +14,7 @@ use super::client::{Hub, Snapshot, is_plain_path, write_whole};
 use super::error::HubError;
 
 /// Prefix of a model of the hub where a model folder is expected.
-pub const MODEL_PREFIX: &str = "hf:";
+const MODEL_PREFIX: &str = "hf:";
 
 const CONFIG: &str = "config.json";
 const TOKENIZER: &str = "tokenizer.json";
@@ -46,15 +46,17 @@ const OPTIONAL: [&str; 9] = [
 /// ```
 /// use hub::ModelId;
 ///
-/// let id: ModelId = "hf:owner/name@refs/pr/1".parse()?;
-/// assert_eq!((id.repo(), id.revision()), ("owner/name", "refs/pr/1"));
-/// assert_eq!("hf:owner/name".parse::<ModelId>()?.revision(), "main");
-/// assert!("hf:../secrets".parse::<ModelId>().is_err());
+/// let id = |text: &str| text.parse::<ModelId>();
+/// assert_eq!(id("hf:owner/name")?, id("hf:owner/name@main")?);
+/// assert_ne!(id("hf:owner/name")?, id("hf:owner/name@refs/pr/1")?);
+/// assert!(id("hf:../secrets").is_err());
 /// # Ok::<(), hub::HubError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelId {
+    /// `owner/name`.
     repo: String,
+    /// A branch, tag or commit.
     revision: String,
 }
 
@@ -83,16 +85,6 @@ impl FromStr for ModelId {
 }
 
 impl ModelId {
-    /// `owner/name`.
-    pub fn repo(&self) -> &str {
-        &self.repo
-    }
-
-    /// Revision: a branch, tag or commit.
-    pub fn revision(&self) -> &str {
-        &self.revision
-    }
-
     /// The model that `folder` names in place of a folder; `None` if it is an ordinary path.
     fn in_place_of(folder: &Path) -> Option<Result<Self, HubError>> {
         let text = folder.to_str()?;
@@ -208,11 +200,7 @@ impl Hub {
         Ok(snapshot.folder())
     }
 
-    /// Size of a model and the access to it, as the hub reports them.
-    ///
-    /// # Errors
-    /// The hub does not answer, or not in its form.
-    pub fn offer(&self, id: &ModelId) -> Result<Offer, HubError> {
+    fn offer(&self, id: &ModelId) -> Result<Offer, HubError> {
         #[derive(Deserialize)]
         struct Listing {
             /// `false`, or the way of getting access.

@@ -43,8 +43,7 @@ pub enum HubTask {
 }
 
 impl HubTask {
-    /// All tasks.
-    pub const ALL: [Self; 4] = [Self::Gsm8k, Self::MbppHumaneval, Self::Alpaca, Self::Xsum];
+    const ALL: [Self; 4] = [Self::Gsm8k, Self::MbppHumaneval, Self::Alpaca, Self::Xsum];
 
     /// The name of the task and of its folder.
     pub fn name(self) -> &'static str {
@@ -54,11 +53,6 @@ impl HubTask {
             Self::Alpaca => "alpaca",
             Self::Xsum => "xsum",
         }
-    }
-
-    /// The task of this name, if there is one.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|task| task.name() == name)
     }
 }
 
@@ -84,11 +78,6 @@ impl Datasets {
     pub fn with_splits(mut self, alpaca: PublishedSplit, xsum: PublishedSplit) -> Self {
         (self.alpaca, self.xsum) = (alpaca, xsum);
         self
-    }
-
-    /// The folder of converted tasks; it need not exist yet.
-    pub fn folder(&self) -> PathBuf {
-        self.hub.own_folder().join("datasets")
     }
 
     /// Path of the task's folder, downloaded and converted first if it is not there yet.
@@ -137,11 +126,11 @@ impl Datasets {
 
 impl TaskSource for Datasets {
     fn folder(&self) -> PathBuf {
-        Datasets::folder(self)
+        self.hub.own_folder().join("datasets")
     }
 
     fn prepare(&self, task: &str) -> Result<Option<PathBuf>, SourceError> {
-        let Some(task) = HubTask::from_name(task) else {
+        let Some(task) = HubTask::ALL.into_iter().find(|own| own.name() == task) else {
             return Ok(None);
         };
         let failed = |error: HubError| SourceError {
