@@ -55,16 +55,13 @@ impl LearnOptions {
     }
 }
 
-/// A change of a drafter's engine.
-type Change<D, A, R> = fn(&mut D, A) -> Result<R, Source>;
-
 /// The learner of a session.
 pub(crate) struct Learning<D> {
     pub(crate) learner: Learner,
     /// Largest number of tokens in an example.
     pub(crate) positions: usize,
     /// Decodes with new weights from now on.
-    pub(crate) load: Change<D, LearntWeights, ()>,
+    pub(crate) load: fn(&mut D, LearntWeights) -> Result<(), Source>,
     /// Reads a text and returns the inputs of the first block that learns.
     pub(crate) states: fn(&mut D, &[u32]) -> Result<Vec<f32>, Source>,
     pub(crate) updates: usize,
