@@ -128,13 +128,9 @@ impl<'a> Sequence<'a> {
     }
 
     fn begin_draft(&mut self) -> Result<(), Error> {
-        let Session {
-            rounds,
-            cache,
-            policy,
-            ..
-        } = &mut *self.session;
-        self.drafting = Some(rounds.begin_round(cache.as_ref(), &mut **policy)?);
+        let session = &mut *self.session;
+        let (rounds, cache) = (&mut session.rounds, session.cache.as_ref());
+        self.drafting = Some(rounds.begin_round(cache, &mut *session.policy)?);
         Ok(())
     }
 
@@ -149,15 +145,10 @@ impl<'a> Sequence<'a> {
         let Some(round) = self.drafting.as_mut().filter(|own| !own.input().is_empty()) else {
             return Ok(());
         };
-        let Session {
-            rounds,
-            cache,
-            policy,
-            ..
-        } = &mut *self.session;
-        let vocab = rounds.drafter().vocab_size();
-        let own = take(rows, round.input().len() * vocab);
-        Ok(rounds.draft_token(round, cache.as_ref(), own, &mut **policy)?)
+        let session = &mut *self.session;
+        let (rounds, cache) = (&mut session.rounds, session.cache.as_ref());
+        let own = take(rows, round.input().len() * rounds.drafter().vocab_size());
+        Ok(rounds.draft_token(round, cache, own, &mut *session.policy)?)
     }
 
     fn end_draft(&mut self) -> Result<(), Error> {
@@ -178,21 +169,17 @@ impl<'a> Sequence<'a> {
         let Some(round) = self.drafted.take() else {
             return Ok(());
         };
-        let Session {
-            rounds,
-            cache,
-            policy,
-            ..
-        } = &mut *self.session;
-        let vocab = rounds.target().vocab_size();
-        let own = take(rows, round.input().len() * vocab);
-        let judged = rounds.judge_round(round, cache.as_ref(), own)?;
+        let session = &mut *self.session;
+        let rounds = &mut session.rounds;
+        let own = take(rows, round.input().len() * rounds.target().vocab_size());
+        let judged = rounds.judge_round(round, session.cache.as_ref(), own)?;
         let mut none = NoSink;
         let sink: &mut dyn TeacherSink = match &mut self.teacher {
             Some(teacher) => teacher,
             None => &mut none,
         };
-        let outcome = rounds.commit_round(judged, own, cache.as_mut(), &mut **policy, sink)?;
+        let (cache, policy) = (session.cache.as_mut(), &mut *session.policy);
+        let outcome = rounds.commit_round(judged, own, cache, policy, sink)?;
         self.totals.add(&outcome);
         self.rounds.push(outcome);
         Ok(())
