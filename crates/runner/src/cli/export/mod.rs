@@ -128,7 +128,7 @@ impl ExportArgs {
 
     /// The output that the arguments request.
     fn form(&self) -> Result<Written> {
-        let stored = match (self.to, self.adapter, self.stored) {
+        Ok(match (self.to, self.adapter, self.stored) {
             (Form::State, false, None) => Written::State,
             (Form::State, _, _) => bail!("--to state takes neither --type nor --adapter"),
             (Form::Gguf, true, _) => {
@@ -145,8 +145,7 @@ impl ExportArgs {
             (_, false, Some(_)) => {
                 bail!("--type: hf takes f32, bf16 and f16, gguf takes f16 and q8_0")
             }
-        };
-        Ok(stored)
+        })
     }
 
     /// The learnt state, depending on the kind of source.
