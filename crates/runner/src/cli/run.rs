@@ -184,7 +184,7 @@ impl RunArgs {
     /// Refuses jobs that would fail, and warns of parts of the page that would be empty.
     fn look(&self, plan: &Plan, open: &[&Job], data: &DataSource) -> Result<()> {
         let found = Found::look(plan, open, data, &self.data.words()?)?;
-        for warning in found.warnings() {
+        for warning in &found.warnings {
             eprintln!("warning: {warning}");
         }
         Ok(found.refuse(&self.experiment.file)?)
@@ -362,8 +362,11 @@ impl Here<'_> {
     /// Runs the chosen ones of `jobs`.
     fn run(&self, jobs: &[Job], chosen: &[JobSpec]) -> Result<Summary> {
         let (root, options) = (self.root, &self.options);
-        let view = ProgressView::new(options.workers.get(), mode(self.progress));
-        let view = watched(view, root)?;
+        let mode = match self.progress {
+            true => ViewMode::Auto,
+            false => ViewMode::Lines,
+        };
+        let view = watched(ProgressView::new(options.workers.get(), mode), root)?;
         let runner = |spec: &JobSpec, context: &JobContext<'_>| {
             let found = jobs.iter().find(|job| is_job(job, spec));
             let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
@@ -452,13 +455,6 @@ fn from_manifest(file: &Path) -> Result<(Job, RootRecord)> {
         needs,
     };
     Ok((job, record))
-}
-
-fn mode(progress: bool) -> ViewMode {
-    match progress {
-        true => ViewMode::Auto,
-        false => ViewMode::Lines,
-    }
 }
 
 /// Prints failures and blocked jobs on stderr.

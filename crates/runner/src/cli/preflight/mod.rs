@@ -18,7 +18,8 @@ pub(super) use self::models::Models;
 #[derive(Debug, Default)]
 pub(super) struct Found {
     faults: Vec<Fault>,
-    warnings: Vec<String>,
+    /// Findings that do not stop a run.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Found {
@@ -37,11 +38,6 @@ impl Found {
         found.prompts(plan, jobs, data)?;
         found.page(plan);
         Ok(found)
-    }
-
-    /// Findings that do not stop a run.
-    pub(super) fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 
     /// Refuses a run with requirements that are not met, with all of them.
