@@ -18,7 +18,6 @@ enum Mode {
     Paper,
 }
 
-/// Arguments of `align`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft align --drafter models/D --target models/L

@@ -10,7 +10,6 @@ use vocab_align::{DraftId, TargetId, Vocabulary};
 use super::{print, tokenizer_file};
 use streams::{IdSelector, load_texts};
 
-/// Subcommands of `cache`.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
     /// Run texts through two tokenizers, without a model, and measure the cache that they fill.
@@ -26,7 +25,6 @@ impl CacheCommand {
     }
 }
 
-/// Arguments of `cache replay`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft cache replay --drafter models/D --target models/L --data datasets/mini-math/train.jsonl

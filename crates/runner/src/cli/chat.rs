@@ -22,7 +22,6 @@ const HELP: &str = "\
 /save           write what was learnt
 /quit           end, as does the end of input";
 
-/// Arguments of `chat`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft chat --target models/L --drafter models/D --state runs/chat

@@ -22,7 +22,6 @@ use weights::WeightsError;
 
 use super::print;
 
-/// Arguments of `check`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft check models/D models/L

@@ -29,7 +29,6 @@ const MOST_DRAFTED: usize = 64;
 /// fewer.
 const EXPLORE: usize = 16;
 
-/// Arguments of `generate`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft generate --target models/L --prompt 'Give three tips for staying healthy.'

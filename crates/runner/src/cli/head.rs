@@ -11,7 +11,6 @@ use super::{DataArgs, print};
 use bench::args::ExperimentArgs;
 use online::{Probe, ProbeOptions};
 
-/// Arguments of `head`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft head experiments/table2.toml --data-dir DATA --out head.safetensors

@@ -8,7 +8,6 @@ use clap::Args;
 use models::{ModelText, import_gguf};
 use vocab_align::TargetId;
 
-/// Arguments of `import`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft import SmolLM2-135M-Instruct.Q4_1.gguf --out runs/models/smollm2

@@ -23,7 +23,6 @@ const POINTS: usize = 4;
 /// Longest draft, as in experiments (`decode.k`).
 const LONGEST_DRAFT: usize = 64;
 
-/// Arguments of `learn`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft learn --from traffic.jsonl --target models/L --drafter models/D --state runs/learnt

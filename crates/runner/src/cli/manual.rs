@@ -13,7 +13,6 @@ use super::Cli;
 /// The program's name.
 const NAME: &str = "omnidraft";
 
-/// Arguments of `completions`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft completions bash > ~/.local/share/bash-completion/completions/omnidraft
@@ -34,7 +33,6 @@ impl CompletionsArgs {
     }
 }
 
-/// Arguments of `man`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft man --out ~/.local/share/man/man1

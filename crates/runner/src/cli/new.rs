@@ -21,7 +21,6 @@ const EMBEDDED: &str = "mini-math";
 /// Numbers of prompts that are streamed and held out, if the task has as many.
 const PROMPTS: [usize; 2] = [60, 20];
 
-/// Arguments of `new`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft new mine

@@ -8,7 +8,6 @@ use clap::Args;
 
 use super::failure::told;
 
-/// Arguments of `status`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft status runs/table1
@@ -32,7 +31,6 @@ impl StatusArgs {
     }
 }
 
-/// Arguments of `report`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft report runs/quickstart
@@ -74,7 +72,6 @@ impl ReportArgs {
     }
 }
 
-/// Arguments of `quote`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft quote README.md docs/findings.md
@@ -135,7 +132,6 @@ impl QuoteArgs {
     }
 }
 
-/// Arguments of `publish`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft publish runs/table2 results/table2

@@ -18,7 +18,6 @@ enum DeviceName {
     Wgpu,
 }
 
-/// Arguments of `pretrain`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft pretrain experiments/recipes/D.toml --data-dir ~/data --out models/D

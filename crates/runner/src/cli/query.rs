@@ -9,7 +9,6 @@ use clap::{Args, ValueEnum, ValueHint};
 use report::render::table_markdown;
 use results::write_atomically;
 
-/// Arguments of `query`.
 #[derive(Debug, Args)]
 #[command(override_usage = "omnidraft query [OPTIONS] <RUN>... <SQL>")]
 #[command(after_help = "Examples:

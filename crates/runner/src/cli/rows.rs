@@ -7,7 +7,6 @@ use bench::args::print;
 use clap::{Args, ValueEnum};
 use results::{FlatKind, FlatTable, write_atomically, write_flat};
 
-/// Arguments of `rows`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft rows results/quickstart | head -3

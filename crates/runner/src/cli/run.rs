@@ -35,7 +35,6 @@ enum LauncherName {
 /// Exit status after an interrupt, by custom.
 const INTERRUPTED: i32 = 130;
 
-/// Arguments of `run`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft run experiments/quickstart.toml
@@ -274,7 +273,6 @@ fn slurm_options(launcher: &LauncherConfig) -> Result<SlurmOptions> {
     Ok(SlurmOptions::new(section.as_object().unwrap_or(&empty))?)
 }
 
-/// Arguments of `job`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft job experiments/quickstart.toml --stage stream --cell seed=1 --out runs/quickstart

@@ -264,7 +264,6 @@ fn about() -> About {
     }
 }
 
-/// Arguments of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft serve --target models/L --drafter models/D --state runs/served

@@ -23,7 +23,6 @@ use found::Found;
 /// Maximum bytes of a file of weights, as in transformers.
 const SHARD: u64 = 5_000_000_000;
 
-/// Arguments of `export`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft export runs/chats --to hf --out runs/models/learnt

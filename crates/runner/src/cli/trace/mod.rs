@@ -11,7 +11,6 @@ mod verify;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Subcommands of `trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
     /// Record a target's answers to a task, to replay them without the target.

@@ -41,7 +41,6 @@ impl FromStr for Top {
     }
 }
 
-/// Arguments of `trace record`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft trace record --target models/L --task mini-math --limit 50 --out traces/L-mini-math.parquet

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::cli::print;
 
-/// Arguments of `trace show`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft trace show traces/L-gsm8k-test.parquet

@@ -19,7 +19,6 @@ use crate::cli::DataArgs;
 /// Context length for a text, which no model reads.
 const MOST_CONTEXT: usize = 1 << 24;
 
-/// Arguments of `trace text`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft trace text --tokenizer models/L --task mini-math --out traces/text-mini-math.parquet

@@ -19,7 +19,6 @@ use bench::args::ThreadArgs;
 const RELATIVE: f32 = 2.0 / 2048.0;
 const ABSOLUTE: f32 = 1e-4;
 
-/// Arguments of `trace verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   omnidraft trace verify traces/L-gsm8k-test.parquet
