@@ -133,7 +133,8 @@ impl LearnArgs {
             bail!("--held-out {}: must be from 0 and below 1", self.held_out);
         }
         for (name, value, most) in [
-            ("--passes", self.passes, usize::MAX),
+            // Passes over all answers are counted in 64 bits.
+            ("--passes", self.passes, u32::MAX as usize),
             ("--learn-every", self.learn_every, usize::MAX),
             ("--k", self.k, LONGEST_DRAFT),
             ("--limit", self.limit.unwrap_or(1), usize::MAX),

@@ -303,6 +303,11 @@ fn bad_logs_are_named_by_their_line() {
         let must = format!("must be {bound}");
         refused(learn(&log, &state).args([option, value]), &[option, &must]);
     }
+    // Two answers so many times would be none at all, counted in 64 bits.
+    refused(
+        learn(&log, &state).args(["--held-out", "0", "--passes", "9223372036854775808"]),
+        &["--passes 9223372036854775808: must be at most 4294967295"],
+    );
     for threads in ["0", "99999"] {
         refused(
             learn(&log, &state).args(["--threads", threads]),
