@@ -134,7 +134,8 @@ fn wrong_tokenizer(path: &Path) -> Option<FolderError> {
 
 /// Descriptions of the models of jobs.
 pub(in crate::cli) struct Models {
-    lines: Vec<String>,
+    /// Name and description of each.
+    lines: Vec<(String, String)>,
     /// Models of the hub that are not downloaded.
     pub(in crate::cli) absent: Vec<String>,
     /// True if a worker of PyTorch decodes a target, whose steps are not timed before it is loaded.
@@ -175,11 +176,6 @@ impl Models {
                 lines.push((name, line));
             }
         }
-        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-        let lines = lines
-            .iter()
-            .map(|(name, line)| format!("{name:<width$}  {line}"))
-            .collect();
         Ok(Self {
             lines,
             absent,
@@ -190,9 +186,11 @@ impl Models {
     /// One line per model, then the models to download.
     pub(in crate::cli) fn text(&self) -> String {
         let mut text = String::from("models\n");
-        for line in &self.lines {
+        let names = self.lines.iter().map(|(name, _)| name.len());
+        let width = names.max().unwrap_or(0);
+        for (name, line) in &self.lines {
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {line}");
+            let _ = writeln!(text, "  {name:<width$}  {line}");
         }
         if !self.absent.is_empty() {
             let _ = writeln!(
