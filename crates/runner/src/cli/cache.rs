@@ -17,7 +17,6 @@ pub enum CacheCommand {
 }
 
 impl CacheCommand {
-    /// Runs the subcommand.
     pub fn execute(self) -> Result<()> {
         match self {
             Self::Replay(args) => args.execute(),

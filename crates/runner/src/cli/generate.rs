@@ -129,7 +129,6 @@ struct Answer {
 }
 
 impl GenerateArgs {
-    /// Answers the prompt.
     pub fn execute(self) -> Result<()> {
         if self.max_tokens == 0 || self.n == 0 {
             bail!("--max-tokens and --n must be at least 1");

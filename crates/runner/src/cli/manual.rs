@@ -25,7 +25,6 @@ pub struct CompletionsArgs {
 }
 
 impl CompletionsArgs {
-    /// Prints the shell's script.
     pub fn execute(self) -> Result<()> {
         let mut script = Vec::new();
         generate(self.shell, &mut Cli::command(), NAME, &mut script);
@@ -45,7 +44,6 @@ pub struct ManArgs {
 }
 
 impl ManArgs {
-    /// Writes the pages.
     pub fn execute(self) -> Result<()> {
         let named = || self.out.display().to_string();
         std::fs::create_dir_all(&self.out).with_context(named)?;

@@ -46,7 +46,6 @@ pub struct PretrainArgs {
 }
 
 impl PretrainArgs {
-    /// Trains the model.
     pub fn execute(self, progress: bool) -> Result<()> {
         let name = self
             .recipe

@@ -56,7 +56,6 @@ enum Format {
 }
 
 impl RowsArgs {
-    /// Writes the table.
     pub fn execute(self) -> Result<()> {
         if !self.folder.is_dir() {
             bail!("{}: no such results folder", self.folder.display());

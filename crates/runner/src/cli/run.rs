@@ -305,7 +305,6 @@ pub struct JobArgs {
 }
 
 impl JobArgs {
-    /// Runs one job.
     pub fn execute(self, progress: bool) -> Result<ExitCode> {
         let data = self.data.source()?;
         let plan = ExperimentArgs {

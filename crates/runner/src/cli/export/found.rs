@@ -24,7 +24,6 @@ impl Chosen<'_> {
 
 /// A drafter's learnt state.
 pub(super) struct Found {
-    /// The state.
     pub(super) saved: SavedState,
     /// Name of the weights or of the adapter in it.
     pub(super) name: String,

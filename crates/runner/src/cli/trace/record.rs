@@ -91,7 +91,6 @@ pub struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// Records the answers.
     pub(super) fn execute(self, progress: bool) -> Result<()> {
         if self.max_tokens == 0 || self.together == 0 {
             bail!("--max-tokens and --together must be at least 1");

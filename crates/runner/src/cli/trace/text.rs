@@ -68,7 +68,6 @@ pub struct TextArgs {
 }
 
 impl TextArgs {
-    /// Makes the file.
     pub(super) fn execute(self, progress: bool) -> Result<()> {
         let data = self.data.source()?;
         let text = ModelText::<TargetId>::of_tokenizer(&self.tokenizer, MOST_CONTEXT)?;
