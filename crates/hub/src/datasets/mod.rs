@@ -10,6 +10,7 @@ mod published;
 mod row;
 mod split;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -166,33 +167,25 @@ fn read_table(
 /// The parquet files of a table, in order. If no folder has the configuration's name and only one
 /// configuration has the split, that one is used.
 fn shards(snapshot: &Snapshot, table: &Table) -> Result<Vec<String>, HubError> {
-    let parts = |file: &String| -> Option<(String, String)> {
-        let (folder, name) = file.rsplit_once('/')?;
-        name.ends_with(".parquet")
-            .then(|| (folder.to_owned(), file.clone()))
-    };
     let wanted = format!("{}/{}", table.config, table.split);
     let ending = format!("/{}", table.split);
-    let of_split: Vec<_> = snapshot
-        .files
-        .iter()
-        .filter_map(parts)
-        .filter(|(folder, _)| folder.ends_with(&ending))
-        .collect();
-    let named = of_split.iter().any(|(folder, _)| *folder == wanted);
-    let only = of_split.first().map(|(folder, _)| folder.clone());
-    let only = only.filter(|first| of_split.iter().all(|(folder, _)| folder == first));
-    let Some(folder) = named.then_some(wanted.clone()).or(only) else {
-        return Err(HubError::MissingFile {
-            repo: table.repo.to_owned(),
-            file: format!("{wanted}/*.parquet"),
-        });
+    let mut folders: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let files = snapshot.files.iter();
+    for file in files.filter(|file| file.ends_with(".parquet")) {
+        if let Some((folder, _)) = file.rsplit_once('/')
+            && folder.ends_with(&ending)
+        {
+            folders.entry(folder).or_default().push(file.clone());
+        }
+    }
+    let found = match folders.len() {
+        1 => folders.pop_first().map(|(_, files)| files),
+        _ => folders.remove(&*wanted),
     };
-    let mut files: Vec<String> = of_split
-        .into_iter()
-        .filter(|(place, _)| *place == folder)
-        .map(|(_, file)| file)
-        .collect();
+    let mut files = found.ok_or_else(|| HubError::MissingFile {
+        repo: table.repo.to_owned(),
+        file: format!("{wanted}/*.parquet"),
+    })?;
     files.sort_unstable();
     Ok(files)
 }
