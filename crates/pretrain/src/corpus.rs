@@ -91,15 +91,6 @@ pub struct Recorded {
     pub tokenizer: PathBuf,
 }
 
-/// A part of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
-    /// Text of the template, in which special tokens are parsed.
-    Markup(&'a str),
-    /// Content, in which no special token is parsed.
-    Text(&'a str),
-}
-
 /// One training document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
@@ -119,25 +110,10 @@ pub struct Document {
 }
 
 impl Document {
-    /// The parts of the document in order, without empty ones.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
-        let prompt = self.prompt.iter().flat_map(|p| {
-            [
-                Piece::Markup(&p.prefix),
-                Piece::Text(&p.body),
-                Piece::Markup(&p.suffix),
-            ]
-        });
-        prompt
-            .chain([Piece::Text(&self.content), Piece::Markup(&self.end_of_turn)])
-            .filter(|piece| !matches!(piece, Piece::Markup("") | Piece::Text("")))
-    }
-
     /// The whole text.
     pub fn text(&self) -> String {
-        self.pieces()
-            .map(|(Piece::Markup(text) | Piece::Text(text))| text)
-            .collect()
+        let prompt = self.prompt.as_ref().map(Rendered::text);
+        prompt.unwrap_or_default() + &self.content + &self.end_of_turn
     }
 }
 

@@ -23,7 +23,7 @@ use vocab_align::{TargetId, TokenId, Vocabulary};
 
 use config::TokenizerRecipe;
 pub use config::{Recipe, UnlikelihoodRecipe};
-pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Piece, Recorded, is_held_out};
+pub use corpus::{Corpus, CorpusError, CorpusSource, Document, Recorded, is_held_out};
 use data::TokenData;
 use error::Result;
 pub use error::{PretrainError, passed_on};

@@ -5,7 +5,7 @@ use crate::support;
 use std::path::{Path, PathBuf};
 
 use models::PromptTemplate;
-use pretrain::{Corpus, CorpusError, CorpusSource, Piece, Recorded, is_held_out};
+use pretrain::{Corpus, CorpusError, CorpusSource, Recorded, is_held_out};
 use streams::{DataSource, PaperSplit, StreamError};
 use trace::{Law, Record, Source, Template, TraceInfo, TraceWriter, Values};
 use vocab_align::{TargetId, TokenId, Vocabulary};
@@ -51,9 +51,10 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
     );
     let text = documents[0].text();
     assert_eq!(text, "<|user|>\nask t1\n<|assistant|>\nanswer t1<|end|>");
-    assert_eq!(documents[0].pieces().last(), Some(Piece::Markup("<|end|>")));
-    let pieces: Vec<_> = documents[4].pieces().collect();
-    assert_eq!(pieces, [Piece::Text("Some prose with <|end|> in it.")]);
+    assert_eq!(documents[0].end_of_turn, "<|end|>");
+    let prose = documents[4];
+    assert_eq!(prose.content, "Some prose with <|end|> in it.");
+    assert!(prose.prompt.is_none() && prose.end_of_turn.is_empty());
 
     std::fs::write(&plain, "{\"id\":\"e2\",\"text\":\"leak\"}\n")?;
     let leak = Corpus::load(&sources, &source, &template, 0.0);
