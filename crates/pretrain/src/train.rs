@@ -8,6 +8,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressStyle};
 use lm::{AdamW, AdamWConfig, Checkpoint, random_checkpoint};
 use serde::Serialize;
+use serde_json::Value;
 use trainer::{Backend, Device, Step};
 
 use super::config::Recipe;
@@ -219,19 +220,20 @@ pub(crate) fn thin_log(out: &Path, steps: u64) -> Result<()> {
     let every = steps.div_ceil(KEPT).max(1);
     let path = out.join("training.jsonl");
     let text = std::fs::read_to_string(&path).map_err(PretrainError::io(&path))?;
-    let stays = |line: &&str| {
-        let row: Option<serde_json::Value> = serde_json::from_str(line).ok();
-        row.is_some_and(|row| {
-            let step = row["step"].as_u64();
-            row.get("held_out").is_some() || step.is_some_and(|step| step % every == 0)
-        })
-    };
+    keep_rows(&path, &text, |row| {
+        let step = row["step"].as_u64();
+        row.get("held_out").is_some() || step.is_some_and(|step| step % every == 0)
+    })
+}
+
+/// Writes those lines of a log's `text` that hold a row that `stays`.
+fn keep_rows(path: &Path, text: &str, stays: impl Fn(&Value) -> bool) -> Result<()> {
     let kept: String = text
         .lines()
-        .filter(stays)
+        .filter(|line| serde_json::from_str(line).is_ok_and(|row: Value| stays(&row)))
         .flat_map(|line| [line, "\n"])
         .collect();
-    std::fs::write(&path, kept).map_err(PretrainError::io(&path))
+    std::fs::write(path, kept).map_err(PretrainError::io(path))
 }
 
 /// The file `training.jsonl`, cut back to the step from which training resumes.
@@ -249,15 +251,9 @@ impl Log {
         } else {
             String::new()
         };
-        let kept: String = text
-            .lines()
-            .filter(|line| {
-                let row: Option<serde_json::Value> = serde_json::from_str(line).ok();
-                row.is_some_and(|row| row["step"].as_u64().is_some_and(|step| step <= start))
-            })
-            .flat_map(|line| [line, "\n"])
-            .collect();
-        std::fs::write(&path, kept).map_err(PretrainError::io(&path))?;
+        keep_rows(&path, &text, |row| {
+            row["step"].as_u64().is_some_and(|step| step <= start)
+        })?;
         let file = OpenOptions::new()
             .append(true)
             .open(&path)
