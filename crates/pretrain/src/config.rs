@@ -184,20 +184,16 @@ impl Recipe {
             path: path.to_owned(),
             source,
         })?;
-        Self::parse(&text, path.parent()).map_err(|error| PretrainError::Recipe {
+        let read = || -> Result<Self> {
+            let mut recipe: Self = toml::from_str(&text)?;
+            recipe.beside(path.parent().unwrap_or(path));
+            recipe.validate()?;
+            Ok(recipe)
+        };
+        read().map_err(|error| PretrainError::Recipe {
             path: path.to_owned(),
             source: Box::new(error),
         })
-    }
-
-    /// Parses and checks the text of a recipe in `folder`.
-    fn parse(text: &str, folder: Option<&Path>) -> Result<Self> {
-        let mut recipe: Self = toml::from_str(text)?;
-        if let Some(folder) = folder {
-            recipe.beside(folder);
-        }
-        recipe.validate()?;
-        Ok(recipe)
     }
 
     /// Makes relative paths relative to the folder of the recipe.
