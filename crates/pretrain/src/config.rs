@@ -180,20 +180,15 @@ impl Recipe {
     /// # Errors
     /// A file that cannot be read, or a wrong key; the error names the file and the line or key.
     pub fn load(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|source| PretrainError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(PretrainError::io_with(path, ": cannot be read"))?;
         let read = || -> Result<Self> {
             let mut recipe: Self = toml::from_str(&text)?;
             recipe.beside(path.parent().unwrap_or(path));
             recipe.validate()?;
             Ok(recipe)
         };
-        read().map_err(|error| PretrainError::Recipe {
-            path: path.to_owned(),
-            source: Box::new(error),
-        })
+        read().map_err(|error| PretrainError::within(path.display().to_string(), error))
     }
 
     /// Makes relative paths relative to the folder of the recipe.
@@ -219,46 +214,59 @@ impl Recipe {
     }
 
     fn validate(&self) -> Result<()> {
+        let fault = |text: &str| Err(PretrainError::Fault(text.to_owned()));
+        let context = self.model.max_positions;
         if self.train.from.is_some() && self.train.cut.is_some() {
-            return Err(PretrainError::TwoBeginnings);
+            return fault("train.from and train.cut both say what to begin with; name one");
         }
-        if !(1..=3).contains(&self.tokenizer.digits) {
-            return Err(PretrainError::Digits(self.tokenizer.digits));
+        let digits = self.tokenizer.digits;
+        if !(1..=3).contains(&digits) {
+            return fault(&format!("tokenizer.digits = {digits} is outside 1..=3"));
         }
-        if self.template.end_of_turn != self.tokenizer.eos {
-            return Err(PretrainError::EndOfTurn(self.tokenizer.eos.clone()));
+        let eos = &self.tokenizer.eos;
+        if self.template.end_of_turn != *eos {
+            return fault(&format!(
+                "template.end_of_turn must be tokenizer.eos (`{eos}`)"
+            ));
         }
         if self.train.sequence < 2 || self.train.batch == 0 {
-            return Err(PretrainError::EmptyStep);
+            return fault("train.sequence must be at least 2 and train.batch at least 1");
         }
-        if self.train.sequence > self.model.max_positions {
-            return Err(PretrainError::LongSequence(self.model.max_positions));
+        if self.train.sequence > context {
+            return fault(&format!(
+                "train.sequence exceeds model.max_positions = {context}"
+            ));
         }
         if self.train.eval_every == 0 || self.train.save_every == 0 {
-            return Err(PretrainError::NoInterval);
+            return fault("train.eval_every and train.save_every must be at least 1");
         }
         if let Some(own) = &self.unlikelihood {
             if own.answers == 0 || own.answer_tokens == 0 {
-                return Err(PretrainError::NoAnswers);
+                return fault(
+                    "unlikelihood.answers and unlikelihood.answer_tokens must be at least 1",
+                );
             }
             // The opening token is not among those of a prompt here.
-            let longest = 1 + self.template.max_prompt_tokens + own.answer_tokens;
-            if longest > self.model.max_positions {
-                return Err(PretrainError::LongAnswers(self.model.max_positions));
+            if 1 + self.template.max_prompt_tokens + own.answer_tokens > context {
+                return fault(&format!(
+                    "1 + template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {context}"
+                ));
             }
             let known = |task: &String| {
                 let source = CorpusSource::Task(task.clone());
                 self.data.sources.contains(&source)
             };
             if let Some(task) = own.tasks.iter().find(|task| !known(task)) {
-                return Err(PretrainError::UnknownTask(task.clone()));
+                return fault(&format!(
+                    "unlikelihood.tasks: `{task}` is no task of data.sources"
+                ));
             }
             for (key, value) in [
                 ("unlikelihood.weight", own.weight),
                 ("unlikelihood.keep", own.keep),
             ] {
                 if !(value.is_finite() && value >= 0.0) {
-                    return Err(PretrainError::Weight { key, value });
+                    return fault(&format!("{key} = {value} is no weight"));
                 }
             }
         }

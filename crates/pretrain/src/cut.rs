@@ -32,14 +32,19 @@ impl CutRecipe {
         let usual = || (0..kept - last).chain(held.saturating_sub(last)..held);
         let blocks = self.blocks.clone().unwrap_or_else(|| usual().collect());
         let rising = blocks.windows(2).all(|pair| pair[0] < pair[1]);
+        let fault = |text: String| Err(PretrainError::Fault(text));
         match (blocks.last(), rising) {
-            _ if kept > held => Err(PretrainError::FewBlocks { kept, held }),
-            _ if blocks.len() != kept => Err(PretrainError::BlockCount {
-                named: blocks.len(),
-                kept,
-            }),
-            (_, false) => Err(PretrainError::BlockOrder),
-            (Some(last), _) if *last >= held => Err(PretrainError::NoBlock { block: *last, held }),
+            _ if kept > held => fault(format!(
+                "model.layers = {kept}, but the model of train.cut has {held} blocks"
+            )),
+            _ if blocks.len() != kept => fault(format!(
+                "train.cut.blocks names {} blocks, but model.layers = {kept}",
+                blocks.len()
+            )),
+            (_, false) => fault("train.cut.blocks must rise".to_owned()),
+            (Some(last), _) if *last >= held => fault(format!(
+                "train.cut.blocks: there is no block {last}: the model has {held}"
+            )),
             _ => Ok(blocks),
         }
     }
@@ -63,11 +68,10 @@ impl CutRecipe {
             ("vocab_size", "tokenizer.vocab_size"),
         ] {
             if own.get(key) != told.get(key) {
-                return Err(PretrainError::CutShape {
-                    key: name,
-                    told: told[key].clone(),
-                    own: own[key].clone(),
-                });
+                return Err(PretrainError::Fault(format!(
+                    "{name} is {}, but {} in the model of train.cut",
+                    told[key], own[key]
+                )));
             }
         }
         Ok(LmConfig {

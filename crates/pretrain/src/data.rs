@@ -58,10 +58,9 @@ impl TokenData {
         let total: usize = documents.iter().map(Vec::len).sum();
         let per_epoch = total.saturating_sub(1) / sequence;
         if per_epoch == 0 {
-            return Err(PretrainError::ShortText {
-                tokens: total,
-                sequence,
-            });
+            return Err(PretrainError::Fault(format!(
+                "the training corpus has {total} tokens, fewer than one sequence of {sequence}"
+            )));
         }
         let mut sources: Vec<&str> = corpus.held_out().map(|d| d.source.as_str()).collect();
         sources.sort_unstable();

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use hub::HubError;
 use lm::LmError;
 use models::{ModelsError, TemplateError};
-use serde_json::Value;
 use spec_decode::{SamplingError, SpecError};
 use streams::StreamError;
 use vocab_align::AlignError;
@@ -52,72 +51,27 @@ pub enum PretrainError {
     /// A value cannot be written as JSON, or read from it.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// A file cannot be read, written or removed.
-    #[error("{}", path.display())]
+    /// A file or folder cannot be read, written, created, copied or removed.
+    #[error("{}{what}", path.display())]
     Io {
         /// The file, or its folder.
         path: PathBuf,
+        /// The words that follow the path.
+        what: &'static str,
         /// The system's error.
         source: std::io::Error,
     },
-    /// A recipe cannot be read.
-    #[error("{}: cannot be read", path.display())]
-    Read {
-        /// The recipe.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The folder of a model cannot be created.
-    #[error("{}: cannot be created", path.display())]
-    Create {
-        /// The folder.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A given tokenizer cannot be copied.
-    #[error("{}: tokenizer.from", path.display())]
-    Tokenizer {
-        /// Path or name of the tokenizer.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A recipe has a fault.
-    #[error("{}", path.display())]
-    Recipe {
-        /// The recipe.
-        path: PathBuf,
-        /// Description of the fault.
-        source: Box<Self>,
-    },
-    /// The model that is cut cannot be read.
-    #[error("train.cut.from")]
-    Cut {
+    /// A recipe, or a model or state that it begins with, cannot be used.
+    #[error("{place}")]
+    Within {
+        /// The recipe's file or key, or what is wrong there.
+        place: String,
         /// The cause.
         source: Box<Self>,
     },
-    /// The initial weights cannot be read.
-    #[error("train.from = {}", path.display())]
-    Beginning {
-        /// Folder of the weights.
-        path: PathBuf,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// The initial weights belong to a model of another shape.
-    #[error("train.from: that model has another shape than [model]")]
-    OtherShape {
-        /// Description of the first difference.
-        source: LmError,
-    },
-    /// The state of a stopped training belongs to another model.
-    #[error("the saved state belongs to another model; use another --out")]
-    OtherState {
-        /// Description of the first difference.
-        source: LmError,
-    },
+    /// A recipe asks for what cannot be; the value says which of its keys, and why.
+    #[error("{0}")]
+    Fault(String),
     /// The state of a stopped training lacks the number of its steps, or has it in a form of before;
     /// the value is its file.
     #[error("{}: tensor `step` is missing, or of another version of the program", .0.display())]
@@ -128,108 +82,6 @@ pub enum PretrainError {
     /// A special token of the recipe is not one token; the value is its text.
     #[error("`{0}` is not one token of the trained tokenizer")]
     NoToken(String),
-    /// The tokenizer has another number of tokens than the recipe names.
-    #[error(
-        "tokenizer.vocab_size is {wanted}, but the text yields {found} tokens; lower it to that"
-    )]
-    VocabSize {
-        /// Number of tokens in the recipe.
-        wanted: usize,
-        /// Number of tokens of the tokenizer.
-        found: usize,
-    },
-    /// The text to train on is too short.
-    #[error("the training corpus has {tokens} tokens, fewer than one sequence of {sequence}")]
-    ShortText {
-        /// Number of tokens of the text.
-        tokens: usize,
-        /// Number of tokens of a sequence.
-        sequence: usize,
-    },
-    /// The loss of a step is not finite.
-    #[error("step {step}: the loss is {loss}; lower train.lr")]
-    Diverged {
-        /// The step, counted from 0.
-        step: u64,
-        /// The loss.
-        loss: f64,
-    },
-    /// A recipe names two sources of initial weights.
-    #[error("train.from and train.cut both say what to begin with; name one")]
-    TwoBeginnings,
-    /// The number of digits in a token is outside its range; the value is the number.
-    #[error("tokenizer.digits = {0} is outside 1..=3")]
-    Digits(usize),
-    /// The template ends a turn with another token than the tokenizer; the value is the
-    /// tokenizer's.
-    #[error("template.end_of_turn must be tokenizer.eos (`{0}`)")]
-    EndOfTurn(String),
-    /// A step has no token to predict.
-    #[error("train.sequence must be at least 2 and train.batch at least 1")]
-    EmptyStep,
-    /// A sequence is longer than the model's context; the value is the length of the context.
-    #[error("train.sequence exceeds model.max_positions = {0}")]
-    LongSequence(usize),
-    /// An interval of steps is 0.
-    #[error("train.eval_every and train.save_every must be at least 1")]
-    NoInterval,
-    /// The unlikelihood phase has no answers, or answers without tokens.
-    #[error("unlikelihood.answers and unlikelihood.answer_tokens must be at least 1")]
-    NoAnswers,
-    /// A prompt and its answer are longer than the model's context; the value is the length of the
-    /// context.
-    #[error(
-        "1 + template.max_prompt_tokens + unlikelihood.answer_tokens exceed model.max_positions = {0}"
-    )]
-    LongAnswers(usize),
-    /// The unlikelihood phase names a task that is not read; the value is its name.
-    #[error("unlikelihood.tasks: `{0}` is no task of data.sources")]
-    UnknownTask(String),
-    /// A weight of a loss is negative or not finite.
-    #[error("{key} = {value} is no weight")]
-    Weight {
-        /// Key of the recipe.
-        key: &'static str,
-        /// The weight.
-        value: f64,
-    },
-    /// More blocks are to be kept than the model has.
-    #[error("model.layers = {kept}, but the model of train.cut has {held} blocks")]
-    FewBlocks {
-        /// Number of blocks to keep.
-        kept: usize,
-        /// Number of blocks of the model that is cut.
-        held: usize,
-    },
-    /// A recipe lists another number of blocks than are to be kept.
-    #[error("train.cut.blocks names {named} blocks, but model.layers = {kept}")]
-    BlockCount {
-        /// Number of blocks in the list.
-        named: usize,
-        /// Number of blocks to keep.
-        kept: usize,
-    },
-    /// The blocks to keep are not in rising order.
-    #[error("train.cut.blocks must rise")]
-    BlockOrder,
-    /// A block to keep is not there.
-    #[error("train.cut.blocks: there is no block {block}: the model has {held}")]
-    NoBlock {
-        /// The block, counted from 0.
-        block: usize,
-        /// Number of blocks of the model that is cut.
-        held: usize,
-    },
-    /// A recipe describes another shape than that of the model that is cut.
-    #[error("{key} is {told}, but {own} in the model of train.cut")]
-    CutShape {
-        /// Key of the recipe.
-        key: &'static str,
-        /// Its value in the recipe.
-        told: Value,
-        /// The value of the model that is cut.
-        own: Value,
-    },
     /// The tokenizer library failed; the value is its error.
     #[error("tokenizer training: {0}")]
     Library(tokenizers::Error),
@@ -240,17 +92,28 @@ pub enum PretrainError {
 
 impl PretrainError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { path, source }
+        Self::io_with(path, "")
     }
 
     pub(crate) fn create(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        Self::io_with(path, ": cannot be created")
+    }
+
+    pub(crate) fn io_with(
+        path: impl Into<PathBuf>,
+        what: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Create { path, source }
+        move |source| Self::Io { path, what, source }
     }
 
     pub(crate) fn cut(error: impl Into<Self>) -> Self {
-        Self::Cut {
+        Self::within("train.cut.from", error)
+    }
+
+    pub(crate) fn within(place: impl Into<String>, error: impl Into<Self>) -> Self {
+        Self::Within {
+            place: place.into(),
             source: Box::new(error.into()),
         }
     }
@@ -277,10 +140,7 @@ mod tests {
         let cause = error.source().unwrap();
         assert!(passed_on(cause).is::<HubError>());
         let fault = toml::from_str::<Recipe>("").unwrap_err();
-        let error = PretrainError::Recipe {
-            path: "recipe.toml".into(),
-            source: Box::new(fault.into()),
-        };
+        let error = PretrainError::within("recipe.toml", fault);
         let cause = error.source().unwrap();
         assert!(passed_on(cause).is::<toml::de::Error>());
         let error = PretrainError::from(ModelsError::from(LmError::OtherModel));

@@ -82,11 +82,11 @@ pub fn run(request: &Request) -> Result<bool> {
         special(&recipe.tokenizer.bos)?,
         special(&recipe.tokenizer.eos)?,
     );
-    if vocabulary.len() != recipe.tokenizer.vocab_size {
-        return Err(PretrainError::VocabSize {
-            wanted: recipe.tokenizer.vocab_size,
-            found: vocabulary.len(),
-        });
+    let (wanted, found) = (recipe.tokenizer.vocab_size, vocabulary.len());
+    if found != wanted {
+        return Err(PretrainError::Fault(format!(
+            "tokenizer.vocab_size is {wanted}, but the text yields {found} tokens; lower it to that"
+        )));
     }
     corpus.fit_prompts(&recipe.template, |rendered| -> Result<usize> {
         Ok(vocabulary.encode_with_specials(&rendered.text())?.len())
@@ -138,10 +138,7 @@ fn tokenizer_for(
     } else if let Some(from) = from {
         let file = hub::local_tokenizer(from)?;
         let file = file.as_ref().unwrap_or(from);
-        std::fs::copy(file, &path).map_err(|source| PretrainError::Tokenizer {
-            path: from.clone(),
-            source,
-        })?;
+        std::fs::copy(file, &path).map_err(PretrainError::io_with(from, ": tokenizer.from"))?;
     } else {
         let texts: Vec<String> = corpus.training().map(plain_text).collect();
         let json = tokenizer::train(recipe, texts.iter().map(String::as_str))?;

@@ -93,9 +93,10 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
         config: config.clone(),
         tensors: weights,
     };
+    let place = "the saved state belongs to another model; use another --out";
     checkpoint
         .check(&path)
-        .map_err(|source| PretrainError::OtherState { source })?;
+        .map_err(|error| PretrainError::within(place, error))?;
     Ok(Some(Saved {
         checkpoint,
         moments,

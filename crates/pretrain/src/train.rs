@@ -120,7 +120,9 @@ impl Run<'_> {
                 }
             };
             if !loss.is_finite() {
-                return Err(PretrainError::Diverged { step, loss });
+                return Err(PretrainError::Fault(format!(
+                    "step {step}: the loss is {loss}; lower train.lr"
+                )));
             }
             let done = step + 1;
             let seconds = began.elapsed().as_secs_f64();
@@ -162,17 +164,17 @@ impl Run<'_> {
         let Some(folder) = &self.recipe.train.from else {
             return Ok(random_checkpoint(config, self.recipe.seed));
         };
-        let loaded = Checkpoint::load(folder).map_err(|error| PretrainError::Beginning {
-            path: folder.clone(),
-            source: Box::new(error.into()),
+        let loaded = Checkpoint::load(folder).map_err(|error| {
+            PretrainError::within(format!("train.from = {}", folder.display()), error)
         })?;
         let checkpoint = Checkpoint {
             config: config.clone(),
             tensors: loaded.tensors,
         };
+        let place = "train.from: that model has another shape than [model]";
         checkpoint
             .check(folder)
-            .map_err(|source| PretrainError::OtherShape { source })?;
+            .map_err(|error| PretrainError::within(place, error))?;
         Ok(checkpoint)
     }
 
