@@ -111,10 +111,7 @@ pub fn run(request: &Request) -> Result<bool> {
     );
     let run = train::Run {
         recipe: &recipe,
-        out,
-        device: request.device,
-        stop_after: request.stop_after,
-        progress: request.progress,
+        request,
     };
     let Some(trained) = run.train(config, &mut tokens)? else {
         return Ok(false);

@@ -9,13 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lm::{AdamW, AdamWConfig, Checkpoint, random_checkpoint};
 use serde::Serialize;
 use serde_json::Value;
-use trainer::{Backend, Device, Step};
+use trainer::{Backend, Step};
 
 use super::config::Recipe;
 use super::data::TokenData;
 use super::error::{PretrainError, Result};
 use super::loops::Phase;
 use super::state;
+use crate::Request;
 
 /// One line of `training.jsonl`.
 #[derive(Debug, Serialize)]
@@ -54,22 +55,16 @@ pub struct Trained {
     pub steps: u64,
 }
 
-/// Settings of a training run.
+/// A training run.
 pub struct Run<'a> {
     /// The recipe.
     pub recipe: &'a Recipe,
-    /// Folder of the log and the resumable state.
-    pub out: &'a Path,
-    /// Device that trains.
-    pub device: Device,
-    /// Number of steps of this call after which to stop. The run can be resumed.
-    pub stop_after: Option<u64>,
-    /// True to draw a progress bar.
-    pub progress: bool,
+    /// Folder, device and limits of the run.
+    pub request: &'a Request,
 }
 
 impl Run<'_> {
-    /// Trains to the end of the recipe, from the last checkpoint in `out` if there is one.
+    /// Trains to the end of the recipe, from the last checkpoint in its folder if there is one.
     ///
     /// Returns `None` if `stop_after` ended the call early.
     ///
@@ -77,29 +72,31 @@ impl Run<'_> {
     /// Initial weights or a state that cannot be read or belong to another model; files that cannot
     /// be written; a loss or gradient that is not finite; errors of the device.
     pub fn train(&self, config: lm::LmConfig, data: &mut TokenData) -> Result<Option<Trained>> {
-        let recipe = self.recipe;
+        let (recipe, request) = (self.recipe, self.request);
+        let (out, device) = (request.out.as_path(), request.device);
+        let (steps, limit) = (recipe.steps(), request.stop_after.unwrap_or(u64::MAX));
         let optimizer_config = AdamWConfig {
             beta2: 0.95,
             weight_decay: recipe.train.weight_decay,
             max_grad_norm: Some(recipe.train.max_grad_norm),
             ..AdamWConfig::default()
         };
-        let (checkpoint, optimizer, start) = match state::load(self.out, &config)? {
+        let (checkpoint, optimizer, start) = match state::load(out, &config)? {
             Some(saved) => {
                 let optimizer = AdamW::resume(optimizer_config, saved.step, saved.moments);
                 (saved.checkpoint, optimizer, saved.step)
             }
             None => (self.beginning(&config)?, AdamW::new(optimizer_config), 0),
         };
-        let mut model = Backend::new(&checkpoint, optimizer, self.device, recipe.train.products)?;
+        let mut model = Backend::new(&checkpoint, optimizer, device, recipe.train.products)?;
         drop(checkpoint);
-        let mut log = Log::open(self.out, start)?;
-        let bar = progress_bar(("pretrain", "steps"), start, recipe.steps(), self.progress);
+        let mut log = Log::open(out, start)?;
+        let bar = progress_bar(("pretrain", "steps"), start, steps, request.progress);
         let mut held_out = Vec::new();
         let mut phase: Option<Phase<'_>> = None;
-        for step in start..recipe.steps() {
-            if self.stop_after.is_some_and(|limit| step - start >= limit) {
-                state::save(self.out, &model.checkpoint()?, &*model.optimizer()?)?;
+        for step in start..steps {
+            if step - start >= limit {
+                state::save(out, &model.checkpoint()?, &*model.optimizer()?)?;
                 return Ok(None);
             }
             let began = Instant::now();
@@ -110,7 +107,7 @@ impl Run<'_> {
             let lr = recipe.learning_rate(step);
             let own = recipe.unlikelihood.as_ref();
             if let Some(own) = own.filter(|_| phase.is_none() && step >= recipe.text_steps()) {
-                phase = Some(Phase::at((recipe, own), &mut model, self.out, step)?);
+                phase = Some(Phase::at((recipe, own), &mut model, out, step)?);
             }
             let (Step { loss, grad_norm }, looping) = match &phase {
                 None => (model.step(&sequences, lr)?, None),
@@ -139,20 +136,20 @@ impl Run<'_> {
             bar.set_position(done);
             let speed = recipe.tokens_per_step() as f64 / seconds;
             bar.set_message(format!("loss {loss:.3}, {speed:.0} tokens/s"));
-            let last = done == recipe.steps();
+            let last = done == steps;
             if last || done % recipe.train.eval_every == 0 {
                 held_out = self.measure(&mut model, data, done)?;
                 held_out.iter().try_for_each(|row| log.write(row))?;
             }
             if done % recipe.train.save_every == 0 && !last {
-                state::save(self.out, &model.checkpoint()?, &*model.optimizer()?)?;
+                state::save(out, &model.checkpoint()?, &*model.optimizer()?)?;
             }
         }
         bar.finish_and_clear();
         Ok(Some(Trained {
             checkpoint: model.checkpoint()?,
             held_out,
-            steps: recipe.steps(),
+            steps,
         }))
     }
 
