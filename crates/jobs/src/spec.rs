@@ -145,8 +145,29 @@ pub struct Checks {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// The job `STAGE/CELL`.
+    pub(crate) fn id(name: &str) -> JobId {
+        let (stage, cell) = name.split_once('/').unwrap();
+        JobId::new(stage, cell).unwrap()
+    }
+
+    /// A job of one name that may need one of another.
+    pub(crate) fn job(name: &str, needs: Option<&str>) -> JobSpec {
+        JobSpec {
+            id: id(name),
+            hash: String::new(),
+            needs: needs.map(|name| Need {
+                id: id(name),
+                hash: String::new(),
+            }),
+            exclusive: false,
+            prompts: None,
+            coordinates: Vec::new(),
+        }
+    }
 
     #[test]
     fn names_are_folders() {

@@ -1,5 +1,6 @@
 use super::*;
-use crate::{Build, JobId, RootRecord};
+use crate::spec::tests::job;
+use crate::{Build, RootRecord};
 use results::{ResultsError, write_atomically};
 use serde_json::json;
 use std::fs;
@@ -18,12 +19,8 @@ impl Run {
             root: RunRoot::new(dir.path().join("runs/demo")),
             _dir: dir,
             job: JobSpec {
-                id: JobId::new("stream", "seed=1").unwrap(),
                 hash: "aaa".to_owned(),
-                needs: None,
-                exclusive: false,
-                prompts: None,
-                coordinates: Vec::new(),
+                ..job("stream/seed=1", None)
             },
             checks: Checks {
                 build: Build {

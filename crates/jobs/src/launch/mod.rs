@@ -147,29 +147,18 @@ fn stages(jobs: &[JobSpec]) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Need;
+    use crate::spec::tests::job;
 
     #[test]
     fn stages_follow_what_they_start_from() {
-        let job = |stage: &str, needs: Option<&str>| JobSpec {
-            id: JobId::new(stage, "a").unwrap(),
-            hash: String::new(),
-            needs: needs.map(|stage| Need {
-                id: JobId::new(stage, "a").unwrap(),
-                hash: String::new(),
-            }),
-            exclusive: false,
-            prompts: None,
-            coordinates: Vec::new(),
-        };
         let jobs = [
-            job("test", Some("held-out")),
-            job("held-out", Some("stream")),
-            job("stream", Some("before")),
-            job("alone", None),
+            job("test/a", Some("held-out/a")),
+            job("held-out/a", Some("stream/a")),
+            job("stream/a", Some("before/a")),
+            job("alone/a", None),
         ];
         assert_eq!(stages(&jobs), ["stream", "held-out", "test", "alone"]);
-        let circle = [job("a", Some("b")), job("b", Some("a"))];
+        let circle = [job("a/a", Some("b/a")), job("b/a", Some("a/a"))];
         assert_eq!(stages(&circle), ["a", "b"]);
     }
 }

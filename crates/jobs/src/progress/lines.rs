@@ -50,7 +50,7 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{JobId, JobSpec};
+    use crate::spec::tests::{id, job};
     use std::sync::{Arc, Mutex};
 
     #[derive(Clone, Default)]
@@ -70,53 +70,37 @@ mod tests {
         let memory = Memory::default();
         let mut lines = Lines::new(Box::new(memory.clone()));
         let mut tracker = Tracker::new(1);
-        let id = |cell: &str| JobId::new("stream", cell).unwrap();
-        let mut events: Vec<(u64, Event)> = Vec::new();
-        for cell in ["a", "b", "c"] {
-            let job = JobSpec {
-                id: id(cell),
-                hash: String::new(),
-                needs: None,
-                exclusive: false,
-                prompts: None,
-                coordinates: Vec::new(),
-            };
-            events.push((0, Event::Planned { job }));
-        }
-        events.push((0, Event::Started { id: id("a") }));
+        let [a, b, c] = ["stream/a", "stream/b", "stream/c"];
+        let planned = [a, b, c].map(|name| {
+            let job = job(name, None);
+            (0, Event::Planned { job })
+        });
+        let started = |name| Event::Started { id: id(name) };
+        let finished = |name, seconds| Event::Finished {
+            id: id(name),
+            seconds,
+        };
         let resumed = Event::Resumed {
-            id: id("a"),
+            id: id(a),
             done: 10,
         };
-        events.push((0, resumed));
-        events.push((
-            1,
-            Event::Finished {
-                id: id("a"),
-                seconds: 1.0,
-            },
-        ));
-        events.push((1, Event::Started { id: id("b") }));
-        let message = "no such model".to_owned();
-        events.push((
-            2,
-            Event::Failed {
-                id: id("b"),
-                message,
-            },
-        ));
-        events.push((2, Event::Started { id: id("c") }));
-        events.push((
-            130,
-            Event::Finished {
-                id: id("c"),
-                seconds: 128.0,
-            },
-        ));
-        for (second, event) in &events {
-            let now = Duration::from_secs(*second);
-            tracker.apply(event, now);
-            lines.draw(event, &tracker, now);
+        let failed = Event::Failed {
+            id: id(b),
+            message: "no such model".to_owned(),
+        };
+        let then = [
+            (0, started(a)),
+            (0, resumed),
+            (1, finished(a, 1.0)),
+            (1, started(b)),
+            (2, failed),
+            (2, started(c)),
+            (130, finished(c, 128.0)),
+        ];
+        for (second, event) in planned.into_iter().chain(then) {
+            let now = Duration::from_secs(second);
+            tracker.apply(&event, now);
+            lines.draw(&event, &tracker, now);
         }
         lines.finish(&tracker, Duration::from_secs(131));
         let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();

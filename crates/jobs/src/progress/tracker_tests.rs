@@ -1,5 +1,6 @@
 use super::*;
 use crate::JobSpec;
+use crate::spec::tests;
 
 fn id(stage: &str, cell: &str) -> JobId {
     JobId::new(stage, cell).unwrap()
@@ -7,12 +8,9 @@ fn id(stage: &str, cell: &str) -> JobId {
 
 fn plan(tracker: &mut Tracker, stage: &str, cell: &str, prompts: u64, exclusive: bool) {
     let job = JobSpec {
-        id: id(stage, cell),
-        hash: String::new(),
-        needs: None,
         exclusive,
         prompts: Some(prompts),
-        coordinates: Vec::new(),
+        ..tests::job(&format!("{stage}/{cell}"), None)
     };
     tracker.apply(&Event::Planned { job }, Duration::ZERO);
 }

@@ -202,19 +202,13 @@ impl JobQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::tests;
 
     fn job(name: &str, needs: Option<&str>, exclusive: bool) -> JobSpec {
-        let id = |name: &str| JobId::new("s", name).unwrap();
+        let needs = needs.map(|name| format!("s/{name}"));
         JobSpec {
-            id: id(name),
-            hash: String::new(),
-            needs: needs.map(|name| Need {
-                id: id(name),
-                hash: String::new(),
-            }),
             exclusive,
-            prompts: None,
-            coordinates: Vec::new(),
+            ..tests::job(&format!("s/{name}"), needs.as_deref())
         }
     }
 

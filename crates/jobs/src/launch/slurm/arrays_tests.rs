@@ -1,22 +1,10 @@
 use super::*;
-use crate::Need;
-
-fn id(name: &str) -> JobId {
-    let (stage, cell) = name.split_once('/').unwrap();
-    JobId::new(stage, cell).unwrap()
-}
+use crate::spec::tests::{self, id};
 
 fn job(name: &str, needs: Option<&str>) -> JobSpec {
     JobSpec {
-        id: id(name),
-        hash: String::new(),
-        needs: needs.map(|name| Need {
-            id: id(name),
-            hash: String::new(),
-        }),
         exclusive: name.starts_with("held-out"),
-        prompts: None,
-        coordinates: Vec::new(),
+        ..tests::job(name, needs)
     }
 }
 
