@@ -55,7 +55,7 @@ impl Launcher for Slurm {
     fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError> {
         create_folder(&batch.root.slurm_logs())?;
         let _lock = submit_lock(batch.root)?;
-        let mut submitted = Submitted::read(batch.root)?;
+        let mut submitted = submitted::read(batch.root)?;
         let order = ordered(batch);
         let mut submission = Submission::default();
 
@@ -92,8 +92,8 @@ impl Launcher for Slurm {
                 let job_id = id.clone();
                 (job.clone(), TaskRef { job: job_id, task })
             });
-            submitted.add(tasks);
-            submitted.write(batch.root)?;
+            submitted.extend(tasks);
+            submitted::write(batch.root, &submitted)?;
             submission.submitted += array.tasks.len();
             submission.text += &describe(array, &id);
             ids.push(id);

@@ -18,10 +18,7 @@ pub(super) struct TaskRef {
 }
 
 /// The latest task of every job that was ever submitted.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Submitted {
-    tasks: BTreeMap<JobId, TaskRef>,
-}
+pub(super) type Submitted = BTreeMap<JobId, TaskRef>;
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -31,46 +28,28 @@ struct Line {
     task: TaskRef,
 }
 
-impl Submitted {
-    fn path(root: &RunRoot) -> PathBuf {
-        root.slurm().join("submitted.json")
-    }
+fn path(root: &RunRoot) -> PathBuf {
+    root.slurm().join("submitted.json")
+}
 
-    pub(super) fn read(root: &RunRoot) -> Result<Self, JobsError> {
-        let path = Self::path(root);
-        let Some(text) = read_if_there(&path)? else {
-            return Ok(Self::default());
-        };
-        let lines: Vec<Line> =
-            serde_json::from_str(&text).map_err(|e| JobsError::json(&path, &e))?;
-        let tasks = lines.into_iter().map(|line| (line.id, line.task));
-        Ok(Self {
-            tasks: tasks.collect(),
-        })
-    }
+pub(super) fn read(root: &RunRoot) -> Result<Submitted, JobsError> {
+    let path = path(root);
+    let Some(text) = read_if_there(&path)? else {
+        return Ok(Submitted::new());
+    };
+    let lines: Vec<Line> = serde_json::from_str(&text).map_err(|e| JobsError::json(&path, &e))?;
+    let tasks = lines.into_iter().map(|line| (line.id, line.task));
+    Ok(tasks.collect())
+}
 
-    pub(super) fn write(&self, root: &RunRoot) -> Result<(), JobsError> {
-        let path = Self::path(root);
-        let line = |(id, task): (&JobId, &TaskRef)| Line {
-            id: id.clone(),
-            task: task.clone(),
-        };
-        let lines: Vec<Line> = self.tasks.iter().map(line).collect();
-        let mut text =
-            serde_json::to_string_pretty(&lines).map_err(|e| JobsError::json(&path, &e))?;
-        text.push('\n');
-        Ok(results::write_atomically(&path, text.as_bytes())?)
-    }
-
-    pub(super) fn add(&mut self, tasks: impl IntoIterator<Item = (JobId, TaskRef)>) {
-        self.tasks.extend(tasks);
-    }
-
-    pub(super) fn get(&self, id: &JobId) -> Option<&TaskRef> {
-        self.tasks.get(id)
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.tasks.is_empty()
-    }
+pub(super) fn write(root: &RunRoot, submitted: &Submitted) -> Result<(), JobsError> {
+    let path = path(root);
+    let line = |(id, task): (&JobId, &TaskRef)| Line {
+        id: id.clone(),
+        task: task.clone(),
+    };
+    let lines: Vec<Line> = submitted.iter().map(line).collect();
+    let mut text = serde_json::to_string_pretty(&lines).map_err(|e| JobsError::json(&path, &e))?;
+    text.push('\n');
+    Ok(results::write_atomically(&path, text.as_bytes())?)
 }
