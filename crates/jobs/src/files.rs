@@ -4,6 +4,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::JobsError;
 
 /// True if the name is that of a leftover of [`results::write_atomically`].
@@ -18,6 +20,13 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, JobsError> {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(source) => Err(JobsError::io("read", path, source)),
     }
+}
+
+/// Writes a value as JSON in lines, ended by a line break.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), JobsError> {
+    let mut text = serde_json::to_string_pretty(value).map_err(|e| JobsError::json(path, &e))?;
+    text.push('\n');
+    Ok(results::write_atomically(path, text.as_bytes())?)
 }
 
 /// Creates a folder and its parents.

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use results::{RunRecord, write_atomically};
+use results::RunRecord;
 
-use crate::files::create_folder;
+use crate::files::{create_folder, write_json};
 use crate::state::{self, CellState};
 use crate::{Checks, JobSpec, JobsError, RunRoot};
 
@@ -66,11 +66,7 @@ impl RunRoot {
         }
         if before.as_ref() != Some(record) {
             create_folder(self.path())?;
-            let path = self.record();
-            let mut text =
-                serde_json::to_string_pretty(record).map_err(|e| JobsError::json(&path, &e))?;
-            text.push('\n');
-            write_atomically(&path, text.as_bytes())?;
+            write_json(&self.record(), record)?;
         }
         Ok(states)
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::files::read_if_there;
+use crate::files::{read_if_there, write_json};
 use crate::{JobId, JobsError, RunRoot};
 
 /// A task of an array.
@@ -43,13 +43,10 @@ pub(super) fn read(root: &RunRoot) -> Result<Submitted, JobsError> {
 }
 
 pub(super) fn write(root: &RunRoot, submitted: &Submitted) -> Result<(), JobsError> {
-    let path = path(root);
     let line = |(id, task): (&JobId, &TaskRef)| Line {
         id: id.clone(),
         task: task.clone(),
     };
     let lines: Vec<Line> = submitted.iter().map(line).collect();
-    let mut text = serde_json::to_string_pretty(&lines).map_err(|e| JobsError::json(&path, &e))?;
-    text.push('\n');
-    Ok(results::write_atomically(&path, text.as_bytes())?)
+    write_json(&path(root), &lines)
 }
