@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::submitted::TaskRef;
-use crate::{JobId, JobSpec};
+use crate::{CellState, JobId, JobSpec};
 
 /// Jobs of one stage that are submitted together.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,14 +32,6 @@ pub(super) enum ArrayRef {
     New(usize),
 }
 
-/// State on disk of a job that another job needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NeedState {
-    Complete,
-    Running,
-    Missing,
-}
-
 /// Arrays in the order of their submission.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -48,12 +40,12 @@ pub(super) struct Plan {
 }
 
 /// Plans arrays of at most `limit` tasks for `open` jobs. The jobs come stage by stage, each stage
-/// after those that it needs.
+/// after those that it needs. `on_disk` has the states of the jobs that they need.
 pub(super) fn plan(
     open: &[&JobSpec],
     queued: &HashMap<JobId, TaskRef>,
     limit: u32,
-    on_disk: impl Fn(&JobId) -> NeedState,
+    on_disk: &HashMap<JobId, CellState>,
 ) -> Plan {
     let in_queue = |(id, task): (&JobId, &TaskRef)| {
         (id.clone(), (ArrayRef::Queued(task.job.clone()), task.task))
@@ -64,7 +56,7 @@ pub(super) fn plan(
         limit: limit.max(1),
     };
     for job in open {
-        match planner.after(job, &on_disk) {
+        match planner.after(job, on_disk) {
             Ok(None) => planner.add_free(job),
             Ok(Some((array, task))) => planner.add_twin(job, array, task),
             Err(reason) => planner.plan.blocked.push((job.id.clone(), reason)),
@@ -85,21 +77,20 @@ impl Planner {
     fn after(
         &self,
         job: &JobSpec,
-        on_disk: impl Fn(&JobId) -> NeedState,
+        on_disk: &HashMap<JobId, CellState>,
     ) -> Result<Option<(ArrayRef, u32)>, String> {
         let Some(need) = &job.needs else {
             return Ok(None);
         };
-        let state = on_disk(&need.id);
-        match (state, self.places.get(&need.id)) {
-            (NeedState::Complete, _) => Ok(None),
+        match (on_disk.get(&need.id), self.places.get(&need.id)) {
+            (Some(CellState::Complete), _) => Ok(None),
             (_, Some(place)) => Ok(Some(place.clone())),
-            (NeedState::Running, None) => Err(format!(
+            (Some(CellState::Running { .. }), None) => Err(format!(
                 "it starts from {}, on which a process outside of Slurm works: submit again when that \
                  has ended",
                 need.id
             )),
-            (NeedState::Missing, None) => Err(format!(
+            (_, None) => Err(format!(
                 "it starts from {}, which is neither complete nor submitted: submit the stage `{}` too",
                 need.id,
                 need.id.stage()

@@ -13,13 +13,9 @@ fn plan_of(jobs: &[JobSpec], queued: &[(&str, &str, u32)], complete: &[&str], li
         let job = (*job).to_owned();
         (id(name), TaskRef { job, task: *task })
     });
+    let complete = complete.iter().map(|name| (id(name), CellState::Complete));
     let jobs: Vec<&JobSpec> = jobs.iter().collect();
-    plan(&jobs, &queued.collect(), limit, |id| {
-        match complete.contains(&id.to_string().as_str()) {
-            true => NeedState::Complete,
-            false => NeedState::Missing,
-        }
-    })
+    plan(&jobs, &queued.collect(), limit, &complete.collect())
 }
 
 /// `STAGE task:cell ... after ...`

@@ -19,8 +19,8 @@ use super::{Batch, Launcher, Submission, absolute, stages};
 use crate::files::create_folder;
 use crate::lock::FileLock;
 use crate::state::{CellState, needed};
-use crate::{JobId, JobSpec, JobsError, RunRoot};
-use arrays::{After, Array, ArrayRef, NeedState, Plan, plan};
+use crate::{JobId, JobSpec, JobsError, Need, RunRoot};
+use arrays::{After, Array, ArrayRef, Plan, plan};
 use queue::{Tasks, Tools};
 use script::Files;
 use submitted::{Submitted, TaskRef};
@@ -80,9 +80,7 @@ impl Launcher for Slurm {
         }
         let states = needs_on_disk(batch, &open)?;
         let limit = self.tools.tasks_per_array();
-        let Plan { arrays, blocked } = plan(&open, &queued, limit, |id| {
-            states.get(id).copied().unwrap_or(NeedState::Missing)
-        });
+        let Plan { arrays, blocked } = plan(&open, &queued, limit, &states);
         submission.blocked = blocked;
 
         let mut ids: Vec<String> = Vec::new();
@@ -136,21 +134,17 @@ fn submit_lock(root: &RunRoot) -> Result<FileLock, JobsError> {
     })
 }
 
-/// States of the jobs that open jobs need, except those that this submission decides.
+/// States of the jobs that open jobs need.
 fn needs_on_disk(
     batch: &Batch<'_>,
     open: &[&JobSpec],
-) -> Result<HashMap<JobId, NeedState>, JobsError> {
-    let mut states = HashMap::new();
-    for need in open.iter().filter_map(|job| job.needs.as_ref()) {
-        let state = match needed(batch.root, need, batch.checks)? {
-            CellState::Complete => NeedState::Complete,
-            CellState::Running { .. } => NeedState::Running,
-            _ => NeedState::Missing,
-        };
-        states.insert(need.id.clone(), state);
-    }
-    Ok(states)
+) -> Result<HashMap<JobId, CellState>, JobsError> {
+    let state = |need: &Need| {
+        let state = needed(batch.root, need, batch.checks)?;
+        Ok((need.id.clone(), state))
+    };
+    let needs = open.iter().filter_map(|job| job.needs.as_ref());
+    needs.map(state).collect()
 }
 
 impl Slurm {
