@@ -1,11 +1,9 @@
-//! Events of jobs, from which views and records of a run are made.
-
-use serde::{Deserialize, Serialize};
+//! Events of jobs, from which views of a run are made.
 
 use crate::{JobId, JobSpec};
 
 /// Progress of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
     /// Number of answered prompts.
     pub done: u64,
@@ -18,8 +16,7 @@ pub struct Progress {
 }
 
 /// An event of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
     /// The job is part of this run. It is the first event of every job.
@@ -95,27 +92,5 @@ impl Event {
             | Self::Failed { id, .. }
             | Self::Blocked { id, .. } => id,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_json_lines() {
-        let id = JobId::new("stream", "seed=1").unwrap();
-        let event = Event::Finished {
-            id: id.clone(),
-            seconds: 1.5,
-        };
-        let text = serde_json::to_string(&event).unwrap();
-        assert_eq!(
-            text,
-            r#"{"event":"finished","id":{"stage":"stream","cell":"seed=1"},"seconds":1.5}"#
-        );
-        let read: Event = serde_json::from_str(&text).unwrap();
-        assert_eq!(read, event);
-        assert_eq!(read.id(), &id);
     }
 }

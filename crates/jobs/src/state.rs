@@ -1,14 +1,13 @@
 //! State of a cell, determined from its folder alone.
 
 use results::CellStatus;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::files::read_if_there;
 use crate::{CellLock, Checks, JobFolder, JobSpec, JobsError, Need, RunRoot};
 
 /// State of a cell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "state", rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellState {
     /// Not begun.
     Todo,
