@@ -8,11 +8,6 @@ use serde::Serialize;
 
 use crate::JobsError;
 
-/// True if the name is that of a leftover of [`results::write_atomically`].
-pub(crate) fn is_part(name: &std::ffi::OsStr) -> bool {
-    name.to_string_lossy().ends_with(".part")
-}
-
 /// The text of a file; `None` if there is no such file.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, JobsError> {
     match fs::read_to_string(path) {

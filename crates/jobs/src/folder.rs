@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use results::{EXPERIMENT_FILE, MANIFEST_FILE};
 
-use crate::files::{create_folder, entries, is_part};
+use crate::files::{create_folder, entries};
 use crate::{JobId, JobsError};
 
 const LOCK: &str = "lock";
@@ -103,7 +103,9 @@ impl RunRoot {
     pub(crate) fn is_unused(&self) -> Result<bool, JobsError> {
         let ours = |name: &std::ffi::OsString| {
             let text = name.to_string_lossy();
-            is_part(name) || (text.starts_with(".machine-") && text.ends_with(".lock"))
+            let lock = text.starts_with(".machine-") && text.ends_with(".lock");
+            // What `results::write_atomically` may leave.
+            lock || text.ends_with(".part")
         };
         Ok(entries(&self.path)?.iter().all(ours))
     }

@@ -16,10 +16,8 @@ mod status;
 pub use error::JobsError;
 pub use event::{Event, Progress};
 pub use folder::{JobFolder, RunRoot};
-pub use launch::{
-    Batch, JobCommand, Launcher, PrintJobs, Slurm, SlurmOptions, Submission, print_jobs, quote,
-};
-pub use lock::{CellLock, MachineLock, MachineMode, host_name};
+pub use launch::{Batch, JobCommand, Launcher, PrintJobs, Slurm, SlurmOptions, Submission, quote};
+pub use lock::{CellLock, MachineLock, MachineMode};
 pub use progress::{ProgressView, ViewMode};
 pub use record::RootRecord;
 pub use schedule::{JobContext, LocalOptions, Summary, exit, run_local};

@@ -175,7 +175,7 @@ impl Drop for FileLock {
 }
 
 /// Name of this machine, reduced to characters that are valid in a file name.
-pub fn host_name() -> String {
+fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .ok()
         .or_else(|| std::env::var("COMPUTERNAME").ok())

@@ -28,7 +28,7 @@ pub struct StatusReport {
 }
 
 /// Numbers of jobs of a stage, by state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct StageStatus {
     /// The stage.
     pub stage: String,
@@ -138,10 +138,7 @@ impl StatusReport {
         let index = found.unwrap_or_else(|| {
             self.stages.push(StageStatus {
                 stage: name.to_owned(),
-                complete: 0,
-                running: 0,
-                failed: 0,
-                waiting: 0,
+                ..StageStatus::default()
             });
             self.stages.len() - 1
         });

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{CellState, Checks, JobId, JobSpec, JobsError, RunRoot};
 
-pub use print::{PrintJobs, print_jobs};
+pub use print::PrintJobs;
 pub use shell::quote;
 pub use slurm::{Slurm, SlurmOptions};
 
@@ -88,11 +88,6 @@ impl JobCommand {
             words.push(quote(one_line(argument)?));
         }
         Ok(words.join(" "))
-    }
-
-    /// The working folder as a word for a shell.
-    fn folder_word(&self) -> Result<String, JobsError> {
-        word(&self.folder)
     }
 }
 

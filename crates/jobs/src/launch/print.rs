@@ -1,6 +1,6 @@
 //! Command lines for other schedulers.
 
-use super::{Batch, Launcher, Submission, quote, stages};
+use super::{Batch, Launcher, Submission, quote, stages, word};
 use crate::{CellState, JobsError};
 
 /// A launcher that prints one command per line, also for jobs that a process is running.
@@ -14,7 +14,7 @@ impl Launcher for PrintJobs {
         Ok(Submission {
             submitted: batch.jobs.len().saturating_sub(complete),
             complete,
-            text: print_jobs(batch)?,
+            text: lines(batch)?,
             ..Submission::default()
         })
     }
@@ -23,11 +23,8 @@ impl Launcher for PrintJobs {
 /// The command lines of the jobs that are not complete, in an order in which they can run one after
 /// the other. Lines that begin with `#` between stages name the stages that must be completed
 /// before.
-///
-/// # Errors
-/// [`JobsError::BadWord`] for a path or argument that is not valid in a line.
-pub fn print_jobs(batch: &Batch<'_>) -> Result<String, JobsError> {
-    let folder = batch.command.folder_word()?;
+fn lines(batch: &Batch<'_>) -> Result<String, JobsError> {
+    let folder = word(&batch.command.folder)?;
     let mut text = String::new();
     for stage in stages(batch.jobs) {
         let jobs = batch.jobs.iter().zip(batch.states);

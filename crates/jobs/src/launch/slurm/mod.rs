@@ -46,7 +46,7 @@ impl Slurm {
     /// Uses Slurm's programs in `folder`.
     #[must_use]
     pub fn with_programs(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.tools = Tools::in_folder(folder.into());
+        self.tools.folder = Some(folder.into());
         self
     }
 }
@@ -221,7 +221,7 @@ impl Slurm {
         ids: &[String],
     ) -> Result<Vec<String>, JobsError> {
         let mut range = script::ranges(array.tasks.keys().copied());
-        if let Some(limit) = self.options.max_running() {
+        if let Some(limit) = self.options.max_running {
             range += &format!("%{limit}");
         }
         let mut arguments = vec![

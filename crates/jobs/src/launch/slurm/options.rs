@@ -27,7 +27,7 @@ const MAX_RUNNING: &str = "max-running";
 pub struct SlurmOptions {
     /// Names without dashes, with values; a switch has none.
     options: Vec<(String, Option<String>)>,
-    max_running: Option<u64>,
+    pub(super) max_running: Option<u64>,
     /// Keys that are `false`.
     refused: Vec<String>,
 }
@@ -94,10 +94,6 @@ impl SlurmOptions {
         let (_, value) = self.options.iter().find(|(key, _)| key == "clusters")?;
         value.as_ref().map(|value| format!("--clusters={value}"))
     }
-
-    pub(super) fn max_running(&self) -> Option<u64> {
-        self.max_running
-    }
 }
 
 /// Text of a value.
@@ -140,7 +136,7 @@ mod tests {
             assert!(arguments.iter().any(|a| a == argument), "{arguments:?}");
         }
         assert!(!arguments.iter().any(|a| a.contains("hold")) && options.names("hold"));
-        assert_eq!(options.max_running(), Some(4));
+        assert_eq!(options.max_running, Some(4));
         assert_eq!(options.cluster().as_deref(), Some("--clusters=east"));
     }
 

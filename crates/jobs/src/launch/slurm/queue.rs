@@ -16,7 +16,7 @@ const TASKS_PER_ARRAY: u32 = 1000;
 /// Slurm's programs: in `PATH`, or in a folder.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tools {
-    folder: Option<PathBuf>,
+    pub(super) folder: Option<PathBuf>,
 }
 
 /// Slurm's list of tasks that have not ended.
@@ -65,12 +65,6 @@ fn name(task: &TaskRef) -> String {
 }
 
 impl Tools {
-    pub(super) fn in_folder(folder: PathBuf) -> Self {
-        Self {
-            folder: Some(folder),
-        }
-    }
-
     /// Submits a script. Returns the number that Slurm assigns.
     pub(super) fn submit(&self, arguments: &[String], script: &str) -> Result<String, JobsError> {
         let mut command = self.command("sbatch");

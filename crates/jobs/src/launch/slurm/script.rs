@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::super::{Batch, absolute, quote};
+use super::super::{Batch, absolute, quote, word};
 use super::arrays::Array;
 use crate::files::entries;
 use crate::{JobsError, RunRoot};
@@ -55,7 +55,7 @@ impl Files {
     }
 
     fn text(&self, batch: &Batch<'_>, array: &Array, command: &str) -> Result<String, JobsError> {
-        let folder = batch.command.folder_word()?;
+        let folder = word(&batch.command.folder)?;
         let cells = quote(&absolute(&self.cells)?);
         let stage = &array.stage;
         let job = batch.command.line(batch.root, stage, "\"$cell\"")?;
