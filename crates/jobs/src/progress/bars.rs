@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::tracker::{Tracker, duration_text};
+use super::tracker::Tracker;
 use crate::Event;
 
 /// Maximum number of lines of running jobs; further jobs are only counted.
@@ -81,10 +81,6 @@ impl Bars {
     pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
         self.draw_jobs(&[]);
         self.total.finish_and_clear();
-        self.println(&format!(
-            "{} in {}",
-            tracker.total_line(now),
-            duration_text(now)
-        ));
+        self.println(&tracker.last_line(now));
     }
 }

@@ -39,11 +39,7 @@ impl Lines {
     }
 
     pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
-        self.println(&format!(
-            "{} in {}",
-            tracker.total_line(now),
-            duration_text(now)
-        ));
+        self.println(&tracker.last_line(now));
     }
 }
 

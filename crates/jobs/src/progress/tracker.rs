@@ -216,6 +216,11 @@ impl Tracker {
         }
     }
 
+    /// The totals of a run that has ended, with its time.
+    pub(super) fn last_line(&self, now: Duration) -> String {
+        format!("{} in {}", self.total_line(now), duration_text(now))
+    }
+
     /// A line for each running job, in order.
     pub(super) fn job_lines(&self) -> Vec<String> {
         let running = |job: &&JobProgress| matches!(job.state, JobState::Running { .. });
