@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use cpu_engine::default_threads;
 use experiment::DecodeConfig;
-use lm::{EngineSettings, LmConfig, WeightType};
+use lm::{EngineSettings, WeightType};
 use models::step::{StepTimes, Stepper};
 use models::{ModelFolder, TargetFolder, align};
 use rand::{RngExt, SeedableRng};
@@ -153,10 +153,7 @@ impl DoctorArgs {
         if self.prompts == 0 || self.max_tokens == 0 {
             bail!("--prompts and --max-tokens must be at least 1");
         }
-        let decode = DecodeConfig {
-            temperature: self.temperature,
-            ..DecodeConfig::default()
-        };
+        let decode = self.decode();
         let settings = Settings {
             max_tokens: self.max_tokens,
             sampling: decode.sampling().map_err(flag)?,
@@ -166,12 +163,14 @@ impl DoctorArgs {
         let prompts = self.questions()?;
         let target = self.torch.load(&self.target, self.threads)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
-        let steps = self.steps(&drafter, &target)?;
+        let drafts = decode.drafter_engine().on(self.devices.drafter()?);
+        let scores = decode.engine().on(self.devices.target()?);
+        let steps = steps((&drafter, drafts), (&target, scores))?;
         let pair = ModelPair {
             drafter: &drafter,
             target: &target,
-            draft_engine: drafter.engine(self.drafts()?)?,
-            target_engine: target.engine(self.scores()?)?,
+            draft_engine: drafter.engine(drafts)?,
+            target_engine: target.engine(scores)?,
         };
         let start = Instant::now();
         let show = progress && std::io::stderr().is_terminal();
@@ -210,29 +209,14 @@ impl DoctorArgs {
         Ok(prompts)
     }
 
-    fn drafts_in(&self) -> WeightType {
-        self.draft_weights.unwrap_or(self.weights)
-    }
-
-    /// Engine settings of the drafter.
-    fn drafts(&self) -> Result<EngineSettings> {
-        let settings = EngineSettings::new(self.drafts_in(), self.threads.count());
-        Ok(settings.on(self.devices.drafter()?))
-    }
-
-    /// Engine settings of the target.
-    fn scores(&self) -> Result<EngineSettings> {
-        let settings = EngineSettings::new(self.weights, self.threads.count());
-        Ok(settings.on(self.devices.target()?))
-    }
-
-    fn steps(&self, drafter: &ModelFolder<DraftId>, target: &TargetFolder) -> Result<StepTimes> {
-        // Half of a short context leaves room for the measured steps.
-        let context = |config: &LmConfig| STEP_CONTEXT.min(config.max_position_embeddings / 2);
-        let mut small = Stepper::new(drafter, self.drafts()?, context(drafter.config()))?;
-        let room = STEP_CONTEXT.min(target.max_context() / 2);
-        let mut large = Stepper::of_target(target, self.scores()?, room)?;
-        Ok(models::step::measure(&mut small, &mut large)?)
+    fn decode(&self) -> DecodeConfig {
+        DecodeConfig {
+            temperature: self.temperature,
+            weights: self.weights,
+            draft_weights: self.draft_weights,
+            threads: self.threads.count(),
+            ..DecodeConfig::default()
+        }
     }
 
     /// Times learning on as many threads, and estimates the gain that it needs to pay.
@@ -273,7 +257,7 @@ impl DoctorArgs {
         };
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.count());
         let checkpoint = drafter.checkpoint()?;
-        let learn = || learning::measure(&checkpoint, self.drafts_in(), &pair);
+        let learn = || learning::measure(&checkpoint, self.decode().drafts_in(), &pair);
         pool.build()?.install(learn).map(Some)
     }
 
@@ -295,7 +279,7 @@ impl DoctorArgs {
             prompts: count,
             tokens: plain.answers.iter().map(|(tokens, _)| tokens).sum(),
             weights: self.weights.to_string(),
-            draft_weights: self.drafts_in().to_string(),
+            draft_weights: self.decode().drafts_in().to_string(),
             threads: self.threads.count(),
             cores: default_threads(),
             target_step_ms: 1e3 * steps.target_s,
@@ -314,6 +298,18 @@ impl DoctorArgs {
             advice: Vec::new(),
         }
     }
+}
+
+fn steps(
+    (drafter, drafts): (&ModelFolder<DraftId>, EngineSettings),
+    (target, scores): (&TargetFolder, EngineSettings),
+) -> Result<StepTimes> {
+    // Half of a short context leaves room for the measured steps.
+    let context = |longest: usize| STEP_CONTEXT.min(longest / 2);
+    let longest = drafter.config().max_position_embeddings;
+    let mut small = Stepper::new(drafter, drafts, context(longest))?;
+    let mut large = Stepper::of_target(target, scores, context(target.max_context()))?;
+    Ok(models::step::measure(&mut small, &mut large)?)
 }
 
 fn row(way: &DecodingRun, plain: &DecodingRun, draws: &[Vec<usize>]) -> Row {
