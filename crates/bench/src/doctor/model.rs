@@ -18,15 +18,8 @@ impl RoundCost {
     /// The acceptance probability, equal and independent for all proposed tokens, that gives so
     /// many tokens per round.
     pub fn rate_of(&self, tokens_a_round: f64) -> f64 {
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..40 {
-            let middle = f64::midpoint(low, high);
-            match self.speed(middle) * self.cost < tokens_a_round {
-                true => low = middle,
-                false => high = middle,
-            }
-        }
-        low
+        let (rate, _) = bisect(|rate| self.speed(rate) * self.cost < tokens_a_round);
+        rate
     }
 
     /// Speedup over plain decoding if each proposed token is accepted with probability
@@ -57,15 +50,22 @@ pub fn break_even(rounds: &[RoundCost]) -> Option<f64> {
         return None;
     }
     // The speedup of every length rises with acceptance, so that the maximum does too.
+    let (_, rate) = bisect(|rate| !pays(rate));
+    Some(rate)
+}
+
+/// The narrow interval within 0 to 1 whose lower end is `below` a searched rate, and whose upper end
+/// is not.
+fn bisect(below: impl Fn(f64) -> bool) -> (f64, f64) {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..40 {
         let middle = f64::midpoint(low, high);
-        match pays(middle) {
-            true => high = middle,
-            false => low = middle,
+        match below(middle) {
+            true => low = middle,
+            false => high = middle,
         }
     }
-    Some(high)
+    (low, high)
 }
 
 #[cfg(test)]
