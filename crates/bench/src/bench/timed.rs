@@ -63,7 +63,8 @@ impl Timed {
     ) -> Result<T, ModelError> {
         let began = Instant::now();
         let done = work(&mut self.decoder);
-        self.add(began.elapsed());
+        self.seconds
+            .set(self.seconds.get() + began.elapsed().as_secs_f64());
         done
     }
 
@@ -72,18 +73,15 @@ impl Timed {
         &mut self,
         work: impl FnOnce(&mut Decoder) -> Result<T, ModelError>,
     ) -> Result<T, ModelError> {
-        let began = Instant::now();
-        let done = work(&mut self.decoder);
-        if let Some(rest) = self.least.checked_sub(began.elapsed()) {
-            std::thread::sleep(rest);
-        }
-        self.add(began.elapsed());
-        done
-    }
-
-    fn add(&self, duration: Duration) {
-        self.seconds
-            .set(self.seconds.get() + duration.as_secs_f64());
+        let least = self.least;
+        self.clocked(|decoder| {
+            let began = Instant::now();
+            let done = work(decoder);
+            if let Some(rest) = least.checked_sub(began.elapsed()) {
+                std::thread::sleep(rest);
+            }
+            done
+        })
     }
 
     /// Seconds that a worker spent in its model so far; `None` for an engine of this program, all
