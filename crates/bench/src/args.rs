@@ -289,22 +289,13 @@ impl ExperimentArgs {
     ///
     /// # Errors
     /// A filter that no job passes.
-    pub fn filter(&self, plan: Plan) -> Result<Plan> {
-        let split = |text: &String| {
-            let (axis, value) = text.split_once('=')?;
-            Some((axis.to_owned(), value.to_owned()))
-        };
+    pub fn filter(&self, mut plan: Plan) -> Result<Plan> {
         let mut pairs = Vec::new();
         for text in &self.only {
-            let pair = split(text);
+            let pair = text.split_once('=');
             pairs.push(pair.ok_or_else(|| anyhow!("--only {text}: expected AXIS=VALUE"))?);
         }
-        let mut plan = plan;
         if !pairs.is_empty() {
-            let pairs: Vec<(&str, &str)> = pairs
-                .iter()
-                .map(|(a, v)| (a.as_str(), v.as_str()))
-                .collect();
             plan = plan.only(&pairs)?;
         }
         if let Some(stage) = &self.stage {
