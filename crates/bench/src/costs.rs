@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
 
 use crate::args::ExperimentArgs;
-use crate::{DataArgs, print};
+use crate::{DataArgs, print_as};
 use experiment::CostsConfig;
 use lm::WeightType;
 use models::step::median;
@@ -87,28 +87,26 @@ impl CostsArgs {
                     .collect::<Result<_>>()?,
             )
         };
-        if self.json {
-            return print(&format!("{:#}\n", serde_json::to_value(&measured)?));
-        }
-        let Measured {
-            target_step_s,
-            steps_s,
-            costs,
-        } = measured;
-        let among = match steps_s.len() {
-            0 | 1 => String::new(),
-            _ => {
-                let steps = steps_s.iter().map(|step| format!("{:.3}", 1e3 * step));
-                format!(", of {}", steps.collect::<Vec<_>>().join(", "))
+        print_as(self.json, &measured, Measured::text)
+    }
+}
+
+impl Measured {
+    fn text(&self) -> String {
+        let among = match self.steps_s.as_slice() {
+            [] | [_] => String::new(),
+            steps => {
+                let steps: Vec<f64> = steps.iter().map(|step| 1e3 * step).collect();
+                format!(", of {}", list(&steps))
             }
         };
-        print(&format!(
+        format!(
             "# A plain target step takes {:.3} ms{among}.\n[decode.costs]\ndraft = [{}]\nverify = [{}]\nround = {:.3}\n",
-            1e3 * target_step_s,
-            list(&costs.draft),
-            list(&costs.verify),
-            costs.round,
-        ))
+            1e3 * self.target_step_s,
+            list(&self.costs.draft),
+            list(&self.costs.verify),
+            self.costs.round,
+        )
     }
 }
 
@@ -193,9 +191,9 @@ fn rising(mut least: f64, seconds: Vec<Vec<f64>>, step: f64) -> Vec<f64> {
     .collect()
 }
 
-fn list(costs: &[f64]) -> String {
-    let costs: Vec<String> = costs.iter().map(|cost| format!("{cost:.3}")).collect();
-    costs.join(", ")
+fn list(numbers: &[f64]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(|one| format!("{one:.3}")).collect();
+    numbers.join(", ")
 }
 
 #[cfg(test)]

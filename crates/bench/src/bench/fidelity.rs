@@ -9,7 +9,7 @@ use lm::{LanguageModel, WeightType};
 use serde::Serialize;
 use vocab_align::TargetId;
 
-use crate::print;
+use crate::print_as;
 use models::ModelFolder;
 use streams::MiniTask;
 use streams::{DataSource, Split};
@@ -57,24 +57,23 @@ impl FidelityArgs {
         for model in &self.model {
             self.compare(model, &mut rows)?;
         }
-        if self.json {
-            return print(&format!("{:#}\n", serde_json::to_value(&rows)?));
-        }
-        let mut text =
-            "| model | weights | positions | KL from f32, nats | largest | same greedy token |\n|---|---|--:|--:|--:|--:|\n"
-                .to_owned();
-        for row in &rows {
-            text += &format!(
-                "| {} | {} | {} | {:.2e} | {:.2e} | {:.2}% |\n",
-                row.model,
-                row.weights,
-                row.positions,
-                row.kl,
-                row.kl_max,
-                100.0 * row.same_greedy
-            );
-        }
-        print(&text)
+        print_as(self.json, &rows, |rows| {
+            let mut text =
+                "| model | weights | positions | KL from f32, nats | largest | same greedy token |\n|---|---|--:|--:|--:|--:|\n"
+                    .to_owned();
+            for row in rows {
+                text += &format!(
+                    "| {} | {} | {} | {:.2e} | {:.2e} | {:.2}% |\n",
+                    row.model,
+                    row.weights,
+                    row.positions,
+                    row.kl,
+                    row.kl_max,
+                    100.0 * row.same_greedy
+                );
+            }
+            text
+        })
     }
 
     fn compare(&self, model: &Path, rows: &mut Vec<Row>) -> Result<()> {
