@@ -3,9 +3,7 @@
 use anyhow::Result;
 use spec_decode::{Purpose, StreamName};
 
-use streams::{DataSource, Split, StreamSpec};
-
-const TASKS: [&str; 4] = ["mini-math", "mini-code", "mini-chat", "mini-news"];
+use streams::{DataSource, MiniTask, Split, StreamSpec};
 
 /// Texts that different tokenizers split very differently.
 const PIECES: [&str; 28] = [
@@ -48,10 +46,10 @@ const REQUESTS: [&str; 4] = [
 
 /// `count` prompts: a fifth from each mini stream, a fifth of mixed texts.
 pub(super) fn prompts(count: usize, seed: u64) -> Result<Vec<String>> {
-    let kinds = TASKS.len() + 1;
+    let kinds = MiniTask::ALL.len() + 1;
     let mut streams = Vec::new();
-    for task in TASKS {
-        let spec = StreamSpec::new(task, Split::Train)
+    for task in MiniTask::ALL {
+        let spec = StreamSpec::new(task.name(), Split::Train)
             .limit(count.div_ceil(kinds))
             .shuffled();
         let loaded = spec.load(&DataSource::embedded(), seed)?;
