@@ -14,7 +14,8 @@ use lm::{
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
-use super::{What, shape_config};
+use super::What;
+use super::subject::Source;
 use crate::args::ThreadArgs;
 use crate::print_as;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
@@ -95,11 +96,10 @@ pub(crate) struct LearnReport {
 
 impl What {
     fn checkpoint(&self) -> Result<Checkpoint> {
-        match (&self.model, &self.shape) {
-            (Some(folder), _) => Ok(Checkpoint::load(&local_folder(folder)?)?),
-            (None, Some(name)) => Ok(random_checkpoint(&shape_config(name)?, 1)),
-            (None, None) => bail!("give --model or --shape"),
-        }
+        Ok(match self.source()?.1 {
+            Source::Model(folder) => Checkpoint::load(&local_folder(&folder)?)?,
+            Source::Shape(config) => random_checkpoint(&config, 1),
+        })
     }
 }
 
@@ -197,11 +197,10 @@ impl Updates {
                     LearntWeights::Whole(weights) => engine.load_weights(weights)?,
                     LearntWeights::Tail(tail) => engine.load_tail(tail)?,
                 }
-                if round > 0 {
-                    pack.push(packing.elapsed().as_secs_f64());
-                }
+                let packed_s = packing.elapsed().as_secs_f64();
                 learner.give_back(weights);
                 if round > 0 {
+                    pack.push(packed_s);
                     whole.push(update.seconds);
                     pass.push(update.pass_seconds);
                     step.push(update.step_seconds);
