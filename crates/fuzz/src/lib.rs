@@ -49,15 +49,6 @@ pub enum Outcome {
     Refused,
 }
 
-impl<T, E> From<Result<T, E>> for Outcome {
-    fn from(result: Result<T, E>) -> Self {
-        match result {
-            Ok(_) => Self::Accepted,
-            Err(_) => Self::Refused,
-        }
-    }
-}
-
 /// A function that reads bytes from elsewhere, with valid examples of its files.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader {

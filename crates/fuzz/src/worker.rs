@@ -73,7 +73,10 @@ pub fn run(
         let before = (meter.live)();
         (meter.peak)();
         let start = Instant::now();
-        let read = || Outcome::from((reader.read)(scratch, &input));
+        let read = || match (reader.read)(scratch, &input) {
+            Ok(()) => Outcome::Accepted,
+            Err(_) => Outcome::Refused,
+        };
         let read = panic::catch_unwind(AssertUnwindSafe(read));
         let seconds = start.elapsed().as_secs_f64();
         let bytes = (meter.peak)().saturating_sub(before);
