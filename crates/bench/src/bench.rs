@@ -136,7 +136,6 @@ const COMPACT: [(&str, Compact); 3] = [
     ("off", Compact::Off),
 ];
 
-/// The instruction sets by name.
 fn kernel_names() -> [(&'static str, KernelChoice); 7] {
     KernelChoice::ALL.map(|kernels| (kernels.name(), kernels))
 }
@@ -156,7 +155,6 @@ fn shape_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(lm::shape_names())
 }
 
-/// The shape of this name.
 fn shape_config(name: &str) -> Result<LmConfig> {
     match lm::known_shape(name) {
         Some(config) => Ok(config?),

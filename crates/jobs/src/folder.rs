@@ -166,7 +166,6 @@ impl JobFolder {
         Ok(entries(&self.path)?.iter().all(|name| name == LOCK))
     }
 
-    /// Creates the folder.
     pub(crate) fn create(&self) -> Result<(), JobsError> {
         create_folder(&self.path)
     }

@@ -32,7 +32,6 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// Opens the files.
     fn open(self) -> Result<Box<dyn TensorSource>> {
         Ok(match self {
             Self::Model(folder) => Box::new(StoredCheckpoint::open(&local_folder(&folder)?)?),

@@ -48,7 +48,6 @@ pub(super) enum Outcome {
     Skipped,
     /// Another process holds the job.
     HeldByOther(String),
-    /// The job failed.
     Failed(String),
     /// The job that it needs is not complete.
     Blocked(String),

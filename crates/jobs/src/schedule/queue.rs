@@ -14,9 +14,7 @@ pub(super) enum EntryState {
     Busy,
     /// Another process runs it; to be checked again at that time.
     HeldByOther(Instant),
-    /// Complete.
     Complete,
-    /// Failed.
     Failed,
     /// Not complete, and not made by a job of this run.
     Missing,
@@ -83,7 +81,6 @@ impl JobQueue {
         (queue, outside.into_iter().cloned().collect())
     }
 
-    /// Sets the state of an entry.
     pub(super) fn set(&mut self, entry: usize, state: EntryState) {
         if let Some(entry) = self.entries.get_mut(entry) {
             entry.state = state;

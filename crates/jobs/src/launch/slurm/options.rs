@@ -96,7 +96,6 @@ impl SlurmOptions {
     }
 }
 
-/// Text of a value.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

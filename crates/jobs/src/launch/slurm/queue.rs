@@ -93,7 +93,6 @@ impl Tools {
         Ok(Tasks::parse(&run("squeue", &mut command, &shown)?))
     }
 
-    /// Cancels tasks.
     pub(super) fn cancel(
         &self,
         tasks: &[TaskRef],
