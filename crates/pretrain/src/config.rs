@@ -275,7 +275,7 @@ impl Recipe {
 
     /// Number of tokens per step.
     pub fn tokens_per_step(&self) -> u64 {
-        (self.train.batch * self.train.sequence) as u64
+        (self.train.batch as u64).saturating_mul(self.train.sequence as u64)
     }
 
     /// Number of steps on text alone.
