@@ -82,11 +82,7 @@ impl TokenData {
                     sequences.map(<[u32]>::to_vec).collect::<Vec<_>>(),
                 ))
             })
-            .filter(|entry| {
-                entry
-                    .as_ref()
-                    .map_or(true, |(_, sequences)| !sequences.is_empty())
-            })
+            .filter(|entry| !matches!(entry, Ok((_, sequences)) if sequences.is_empty()))
             .collect::<Result<_>>()?;
         Ok(Self {
             documents,
