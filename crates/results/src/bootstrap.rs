@@ -162,41 +162,27 @@ impl Estimate {
     /// The ratio of this to another one, replicate by replicate; `None` if it is not finite.
     pub fn over(&self, other: &Self) -> Option<Self> {
         let value = self.value / other.value;
+        let pairs = self.replicates.iter().zip(&other.replicates);
         value.is_finite().then(|| Self {
             value,
-            replicates: zip(&[self, other], |values| match values {
-                [above, below] => above / below,
-                _ => f64::NAN,
-            }),
+            replicates: pairs.map(|(above, below)| above / below).collect(),
         })
     }
 
     /// The arithmetic mean of several; `None` of an empty list.
     pub fn mean(estimates: &[&Self]) -> Option<Self> {
-        if estimates.is_empty() {
-            return None;
-        }
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let values: Vec<f64> = estimates.iter().map(|estimate| estimate.value).collect();
+        let count = estimates.len() as f64;
+        let lengths = estimates.iter().map(|own| own.replicates.len());
+        let length = lengths.min()?;
+        let replicate = |at: usize| {
+            let values = estimates.iter().filter_map(|own| own.replicates.get(at));
+            values.sum::<f64>() / count
+        };
         Some(Self {
-            value: mean(&values),
-            replicates: zip(estimates, mean),
+            value: estimates.iter().map(|own| own.value).sum::<f64>() / count,
+            replicates: (0..length).map(replicate).collect(),
         })
     }
-}
-
-/// Combines replicates one by one; empty if one of the estimates has none.
-fn zip(estimates: &[&Estimate], combine: impl Fn(&[f64]) -> f64) -> Vec<f64> {
-    let lengths = estimates.iter().map(|estimate| estimate.replicates.len());
-    let length = lengths.min().unwrap_or(0);
-    let mut values = Vec::with_capacity(estimates.len());
-    let mut combined = Vec::with_capacity(length);
-    for at in 0..length {
-        values.clear();
-        values.extend(estimates.iter().filter_map(|e| e.replicates.get(at)));
-        combined.push(combine(&values));
-    }
-    combined
 }
 
 /// The q-quantile of sorted values, with linear interpolation.
