@@ -331,11 +331,5 @@ pub fn over_by<'a>(
     sums: &dyn Fn(&Answer) -> Option<Sums>,
     answers: impl IntoIterator<Item = &'a Answer>,
 ) -> Option<f64> {
-    let mut total = Sums::zero();
-    for answer in answers {
-        if let Some(sums) = sums(answer) {
-            total.add(&sums, 1.0);
-        }
-    }
-    total.value()
+    Sums::total(answers.into_iter().filter_map(sums))
 }

@@ -96,7 +96,7 @@ impl Group {
     pub fn estimate(&self, series: &[Series]) -> Vec<Option<Estimate>> {
         let values: Vec<Option<f64>> = series
             .iter()
-            .map(|series| Sums::total(series.items.iter().map(|item| &item.2)))
+            .map(|series| Sums::total(series.items.iter().map(|item| item.2)))
             .collect();
         let drawn = self.seeds.len() > 1 || self.prompts.len() > 1;
         let resamples = if drawn { RESAMPLES } else { 0 };
@@ -106,7 +106,7 @@ impl Group {
             let seeds = draw(self.seeds.len(), &mut rng);
             let prompts = draw(self.prompts.len(), &mut rng);
             for (series, replicates) in series.iter().zip(&mut replicates) {
-                let mut sums = Sums::zero();
+                let mut sums = Sums::default();
                 for (seed, prompt, item) in &series.items {
                     let weight = |weights: &[f64], at: u32| weights.get(at as usize).copied();
                     let seed = weight(&seeds, *seed).unwrap_or(0.0);

@@ -59,7 +59,7 @@ impl Answer {
 }
 
 /// A ratio of sums, divided by another one if there is a reference.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sums {
     /// Numerator.
     pub above: f64,
@@ -91,16 +91,6 @@ impl Sums {
         }
     }
 
-    /// Empty sums.
-    pub fn zero() -> Self {
-        Self {
-            above: 0.0,
-            below: 0.0,
-            base_above: 0.0,
-            base_below: 0.0,
-        }
-    }
-
     /// Adds the sums of another prompt, weighted by `times`.
     pub fn add(&mut self, other: &Self, times: f64) {
         self.above += times * other.above;
@@ -116,10 +106,10 @@ impl Sums {
     }
 
     /// The ratio over a whole group.
-    pub fn total<'a>(items: impl IntoIterator<Item = &'a Self>) -> Option<f64> {
-        let mut sums = Self::zero();
+    pub fn total(items: impl IntoIterator<Item = Self>) -> Option<f64> {
+        let mut sums = Self::default();
         for item in items {
-            sums.add(item, 1.0);
+            sums.add(&item, 1.0);
         }
         sums.value()
     }

@@ -49,8 +49,7 @@ fn prompt() -> Answer {
 }
 
 fn value(metric: Metric, prompts: &[Answer]) -> Option<f64> {
-    let sums: Vec<Sums> = prompts.iter().filter_map(|p| metric.sums(p)).collect();
-    Sums::total(&sums)
+    Sums::total(prompts.iter().filter_map(|p| metric.sums(p)))
 }
 
 #[test]
