@@ -2,6 +2,7 @@
 
 use crate::common;
 use crate::parquet::{table_path, write_table};
+use crate::writer::remove;
 use crate::{
     CellReader, CellStatus, EXPERIMENT_FILE, HeadRow, JudgedRound, MANIFEST_FILE, Manifest,
     NGRAMS_FILE, PromptRow, ResultsError, RoundRow, Row, Split, UpdateRow, answer_ids, answer_text,
@@ -197,15 +198,6 @@ fn copy_if(
     let copied = std::fs::copy(from, to);
     published.bytes += copied.map_err(|source| ResultsError::io("write", to, source))?;
     Ok(())
-}
-
-fn remove(path: &Path) -> Result<(), ResultsError> {
-    match std::fs::remove_file(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(ResultsError::io("remove", path, source))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Name of the experiment in a file; `None` if there is no file, or no name in it.

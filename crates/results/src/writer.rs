@@ -282,7 +282,8 @@ fn clear<R: Row>(dir: &Path) -> Result<(), ResultsError> {
     remove(&table_path::<R>(dir))
 }
 
-fn remove(path: &Path) -> Result<(), ResultsError> {
+/// Removes a file that may be missing.
+pub(crate) fn remove(path: &Path) -> Result<(), ResultsError> {
     match std::fs::remove_file(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(ResultsError::io("remove", path, source))
