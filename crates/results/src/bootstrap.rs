@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const RESAMPLES: usize = 2000;
 
 /// Share of the replicates inside an interval.
-pub const COVERAGE: f64 = 0.95;
+const COVERAGE: f64 = 0.95;
 
 /// Fixed seed of all draws: the same rows always give the same interval.
 const SEED: u64 = 0x0b00_7572;

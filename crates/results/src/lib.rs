@@ -53,7 +53,7 @@ pub use manifest::{
 };
 pub use measure::{Answer, Sums};
 pub use metrics::Metric;
-pub use parquet::{read_table, table_path, write_flat, write_table};
+pub use parquet::{read_table, write_flat, write_table};
 pub use publish::{Published, cells, publish};
 pub use reader::CellReader;
 pub use record::{Axis, CellSpec, EXPERIMENT_FILE, RECORD_SCHEMA, RunRecord, StageSpec};
@@ -62,7 +62,7 @@ pub use rows::{
     answer_text,
 };
 pub use schema::Row;
-pub use text::{TextFacts, cell_facts, looping, text_facts};
+pub use text::{TextFacts, cell_facts, looping};
 pub use writer::{CellLengths, CellWriter};
 
 use std::fs::File;

@@ -11,6 +11,7 @@ use crate::measure::{Answer, Sums, ratio};
 struct Definition {
     name: &'static str,
     title: &'static str,
+    /// Empty for a share or a mean of shares.
     unit: &'static str,
     decimals: usize,
     /// True if it needs times, which are valid only in exclusive stages.
@@ -252,11 +253,6 @@ impl Metric {
         self.define().title
     }
 
-    /// Unit; empty for a share or a mean of shares.
-    pub fn unit(self) -> &'static str {
-        self.define().unit
-    }
-
     /// Number of decimals in tables.
     pub fn decimals(self) -> usize {
         self.define().decimals
@@ -274,7 +270,7 @@ impl Metric {
 
     /// A value with its unit as in tables: `0.33`, `1.58x`, `41.2`.
     pub fn format(self, value: f64) -> String {
-        let unit = match self.unit() {
+        let unit = match self.define().unit {
             "x" => "x",
             _ => "",
         };

@@ -28,7 +28,7 @@ type Group<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
 const COMPRESSION: i32 = 19;
 
 /// Path of a table's parquet file in `dir`.
-pub fn table_path<R: Row>(dir: &Path) -> PathBuf {
+pub(crate) fn table_path<R: Row>(dir: &Path) -> PathBuf {
     dir.join(format!("{}.parquet", R::TABLE))
 }
 

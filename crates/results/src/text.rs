@@ -9,10 +9,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, HashMap};
 
 /// Length of the n-gram whose repetition within an answer is a loop.
-pub const LOOP: usize = 4;
+const LOOP: usize = 4;
 
 /// Length of the n-gram that makes a formula if two answers share it.
-pub const FORMULA: usize = 8;
+const FORMULA: usize = 8;
 
 /// Properties of one answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -100,7 +100,7 @@ pub fn cell_facts(rows: &[PromptRow], rounds: &[JudgedRound]) -> HashMap<usize, 
 
 /// The properties of every answer of one arm in one cell, in the order of `prompts`. `rounds` are
 /// those of the arm, or `None` if they are not recorded; then the sums in the rows are used.
-pub fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
+fn text_facts(prompts: &[&PromptRow], rounds: Option<&[JudgedRound]>) -> Vec<TextFacts> {
     let answers: Vec<Vec<u32>> = prompts.iter().map(|row| answer_ids(&row.answer)).collect();
     let mut holders: FxHashMap<&[u32], Holder> = FxHashMap::default();
     let mut copies: FxHashMap<&[u32], FxHashSet<(&str, &str)>> = FxHashMap::default();
