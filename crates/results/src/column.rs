@@ -53,7 +53,7 @@ pub enum ColumnData {
 
 impl ColumnData {
     /// Number of values.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Text(values) => values.len(),
             Self::U32(values) => values.len(),
@@ -63,7 +63,7 @@ impl ColumnData {
     }
 
     /// Their type.
-    pub fn kind(&self) -> ColumnKind {
+    pub(crate) fn kind(&self) -> ColumnKind {
         match self {
             Self::Text(_) => ColumnKind::Text,
             Self::U32(_) => ColumnKind::U32,
@@ -91,10 +91,5 @@ impl ColumnData {
             Self::U64(values) => values.iter().all(|value| *value == u64::MAX),
             Self::F64(values) => values.iter().all(|value| value.is_nan()),
         }
-    }
-
-    /// True if there are no values.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

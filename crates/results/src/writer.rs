@@ -121,11 +121,6 @@ impl CellWriter {
         self.earlier_s + self.begun.elapsed().as_secs_f64()
     }
 
-    /// The folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
     /// The manifest, for facts that become known later (inputs, padding, latencies).
     pub fn manifest_mut(&mut self) -> &mut Manifest {
         &mut self.manifest
