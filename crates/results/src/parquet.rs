@@ -65,12 +65,18 @@ pub fn read_table<R: Row>(dir: &Path) -> Result<Vec<R>, ResultsError> {
     let reader = reader.map_err(|error| damaged(&path, &error))?;
     let mut columns = Vec::with_capacity(R::COLUMNS.len());
     for (index, column) in R::COLUMNS.iter().enumerate() {
-        let found = contained(|| read_column(&reader, column));
-        let found = found.map_err(|error| damaged(&path, &error))?.or_else(|| {
-            let rows = reader.metadata().file_metadata().num_rows();
-            let absent = column.optional && !has_column(&reader, column);
-            absent.then(|| ColumnData::unknown(column.kind, usize::try_from(rows).unwrap_or(0)))
-        });
+        let stored = reader.metadata().file_metadata();
+        let mut names = stored.schema_descr().columns().iter();
+        let found = match names.position(|own| own.name() == column.name) {
+            Some(place) => {
+                let read = contained(|| read_column(&reader, place, column.kind));
+                read.map_err(|error| damaged(&path, &error))?
+            }
+            None => column.optional.then(|| {
+                let rows = usize::try_from(stored.num_rows()).unwrap_or(0);
+                ColumnData::unknown(column.kind, rows)
+            }),
+        };
         columns.push(found.ok_or_else(|| wrong(&path, R::COLUMNS, index))?);
     }
     R::from_columns(columns).map_err(|index| wrong(&path, R::COLUMNS, index))
@@ -234,30 +240,19 @@ fn field(name: &str, kind: ColumnKind, repetition: Repetition) -> Result<Arc<Typ
     Ok(Arc::new(field))
 }
 
-fn has_column(reader: &SerializedFileReader<File>, column: &Column) -> bool {
-    let schema = reader.metadata().file_metadata().schema_descr();
-    schema.columns().iter().any(|c| c.name() == column.name)
-}
-
-/// The values of a column over all row groups; `None` if there is no such column of that kind.
+/// The values of a column over all row groups; `None` if it is of another kind.
 fn read_column(
     reader: &SerializedFileReader<File>,
-    column: &Column,
+    index: usize,
+    kind: ColumnKind,
 ) -> Result<Option<ColumnData>, ParquetError> {
-    let schema = reader.metadata().file_metadata().schema_descr();
-    let found = schema
-        .columns()
-        .iter()
-        .position(|c| c.name() == column.name);
-    let Some(index) = found else {
-        return Ok(None);
-    };
-    let stored = schema.column(index);
+    let stored = reader.metadata().file_metadata().schema_descr();
+    let stored = stored.column(index);
     let plain = stored.max_def_level() == 0 && stored.max_rep_level() == 0;
-    if stored.physical_type() != physical(column.kind) || !plain {
+    if stored.physical_type() != physical(kind) || !plain {
         return Ok(None);
     }
-    Ok(match column.kind {
+    Ok(match kind {
         ColumnKind::Text => {
             let values = read_values::<ByteArrayType>(reader, index)?;
             let texts = values.iter().map(|v| Some(v.as_utf8().ok()?.to_owned()));
