@@ -103,6 +103,15 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {
     Ok(())
 }
 
+/// The text of a file; `None` if there is none.
+fn read_if_there(path: &Path) -> Result<Option<String>, ResultsError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(ResultsError::io("read", path, source)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::write_atomically;

@@ -3,7 +3,7 @@
 use crate::common;
 use crate::machine::utc_now;
 use crate::record;
-use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, write_atomically};
+use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, read_if_there, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -324,11 +324,8 @@ impl Manifest {
     /// [`ResultsError::Schema`].
     pub fn read(dir: &Path) -> Result<Self, ResultsError> {
         let path = dir.join(MANIFEST_FILE);
-        let text = std::fs::read_to_string(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => ResultsError::NotACell {
-                path: dir.to_path_buf(),
-            },
-            _ => ResultsError::io("read", &path, source),
+        let text = read_if_there(&path)?.ok_or_else(|| ResultsError::NotACell {
+            path: dir.to_path_buf(),
         })?;
         let mut manifest: Self = record::parse(&path, &text, MANIFEST_SCHEMA)?;
         common::put_back(&mut manifest.config);

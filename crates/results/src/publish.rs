@@ -6,7 +6,7 @@ use crate::writer::remove;
 use crate::{
     CellReader, CellStatus, EXPERIMENT_FILE, HeadRow, JudgedRound, MANIFEST_FILE, Manifest,
     NGRAMS_FILE, PromptRow, ResultsError, RoundRow, Row, Split, UpdateRow, answer_ids, answer_text,
-    cell_facts,
+    cell_facts, read_if_there,
 };
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -64,10 +64,10 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         });
     }
     let mut published = Published::default();
-    let earlier = to.join(EXPERIMENT_FILE);
-    let replaces = earlier.exists();
-    let experiment = from.join(EXPERIMENT_FILE);
-    if let (Some(own), Some(other)) = (name_in(&experiment)?, name_in(&earlier)?)
+    let experiment = read_if_there(&from.join(EXPERIMENT_FILE))?;
+    let earlier = read_if_there(&to.join(EXPERIMENT_FILE))?;
+    let names = (name_in(experiment.as_deref()), name_in(earlier.as_deref()));
+    if let (Some(own), Some(other)) = names
         && own != other
     {
         return Err(ResultsError::OtherExperiment {
@@ -76,9 +76,7 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         });
     }
     let mut page = Page::default();
-    if experiment.exists() {
-        let text = std::fs::read_to_string(&experiment)
-            .map_err(|source| ResultsError::io("read", &experiment, source))?;
+    if let Some(text) = experiment {
         page = Page::of(&text);
         let line = serde_json::from_str::<Value>(&text).map_or(text, |json| format!("{json}\n"));
         let path = to.join(EXPERIMENT_FILE);
@@ -107,7 +105,7 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         )?;
         published.cells += 1;
     }
-    if replaces {
+    if earlier.is_some() {
         remove_others(to, &kept)?;
     }
     Ok(published)
@@ -200,16 +198,10 @@ fn copy_if(
     Ok(())
 }
 
-/// Name of the experiment in a file; `None` if there is no file, or no name in it.
-fn name_in(path: &Path) -> Result<Option<String>, ResultsError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => {
-            let json: Value = serde_json::from_str(&text).unwrap_or_default();
-            Ok(json["name"].as_str().map(str::to_owned))
-        }
-        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(ResultsError::io("read", path, source)),
-    }
+/// The experiment's name in the text of its record, if it has one.
+fn name_in(experiment: Option<&str>) -> Option<String> {
+    let json: Value = serde_json::from_str(experiment?).ok()?;
+    json["name"].as_str().map(str::to_owned)
 }
 
 /// Removes the cells of an earlier publication that are not among `kept`, which are relative paths.

@@ -4,7 +4,7 @@ use crate::journal::{journal_path, read_journal};
 use crate::parquet::{read_table, table_path};
 use crate::{
     CellStatus, HeadRow, Manifest, NGRAMS_FILE, NgramRow, PromptRow, ResultsError, RoundRow, Row,
-    UpdateRow,
+    UpdateRow, read_if_there,
 };
 use std::path::{Path, PathBuf};
 
@@ -80,10 +80,7 @@ impl CellReader {
     /// An unreadable file, or an invalid line.
     pub fn ngrams(&self) -> Result<Vec<NgramRow>, ResultsError> {
         let path = self.dir.join(NGRAMS_FILE);
-        let text = match std::fs::read_to_string(&path) {
-            Err(source) if source.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            text => text.map_err(|source| ResultsError::io("read", &path, source))?,
-        };
+        let text = read_if_there(&path)?.unwrap_or_default();
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let row = serde_json::from_str(line).map_err(|error| ResultsError::Journal {
