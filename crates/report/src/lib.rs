@@ -11,35 +11,33 @@
 //!
 //! The same rows give the same bytes, so that [`compare`] can check a published page.
 //!
-//! - [`spec`]: the description of a page. [`paper`]: the paper's numbers as data.
-//! - [`root`], [`estimates`], [`streams`], [`curves`]: rows in memory, values with intervals, series.
+//! - `spec`: the description of a page. `paper`: the paper's numbers as data.
+//! - `root`, `estimates`, `streams`, `curves`: rows in memory, values with intervals, series.
 //! - [`quoted`]: other pages that show tables of these.
-//! - [`positions`]: acceptance by position in the draft.
-//! - `names`: words for names of experiments and metrics.
-//! - [`tables`], [`figures`], [`page`]: the parts of a page. [`render`]: its formats.
+//! - `tables`, `figures`, `page`: the parts of a page. [`render`]: its formats.
 
 mod beside;
-pub mod curves;
+mod curves;
 mod error;
-pub mod estimates;
-pub mod figure;
-pub mod figures;
+mod estimates;
+mod figure;
+mod figures;
 pub mod model;
 mod names;
-pub mod page;
-pub mod paper;
-pub mod positions;
+mod page;
+mod paper;
+mod positions;
 mod quote;
 pub mod render;
-pub mod root;
-pub mod spec;
-pub mod streams;
-pub mod tables;
+mod root;
+mod spec;
+mod streams;
+mod tables;
 mod write;
 
 pub use error::ReportError;
 pub use page::{Built, build};
 pub use paper::{PaperData, load as load_paper};
 pub use quote::{Ask, quoted, quotes};
-pub use spec::{Experiment, check_metrics};
-pub use write::{Difference, REPORT_DIR, ReportSummary, compare, write_report};
+pub use spec::check_metrics;
+pub use write::{Difference, ReportSummary, compare, write_report};

@@ -39,8 +39,6 @@ pub struct Missing {
     pub stage: String,
     /// Cell.
     pub cell: String,
-    /// All axes with their values.
-    pub coordinates: Vec<(String, String)>,
     /// `not run`, `failed`, `interrupted`, `running`.
     pub state: &'static str,
 }
@@ -90,7 +88,6 @@ impl Stage {
             let missing = |state| Missing {
                 stage: spec.name.clone(),
                 cell: cell.cell.clone(),
-                coordinates: cell.coordinates.clone(),
                 state,
             };
             if !dir.join(results::MANIFEST_FILE).exists() {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Folder of the page inside a root folder.
-pub const REPORT_DIR: &str = "report";
+const REPORT_DIR: &str = "report";
 
 /// Endings of the files that a page may have; files with others are left alone.
 const ENDINGS: [&str; 6] = ["md", "csv", "tex", "html", "svg", "png"];

@@ -19,4 +19,4 @@ pub use grid::{Figure, Legend};
 pub use panel::{Level, Line, Mark, Panel, PanelRow, Shade, reference_style};
 pub use render::Drawing;
 pub use scene::Color;
-pub use style::{ArmStyle, MUTED, other_style, own_style};
+pub use style::{ArmStyle, other_style, own_style};

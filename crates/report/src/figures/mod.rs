@@ -13,7 +13,7 @@ pub use cache::cache_figure;
 pub use frequencies::frequencies_figure;
 pub use hits::hits_figure;
 pub use losses::losses_figure;
-pub use speed::{PlainRate, plain_rates, saved_figure, speed_figure};
+pub use speed::{plain_rates, saved_figure, speed_figure};
 pub use stream::{Drift, curves_figure, drift_figure};
 pub use sweep::sweep_figures;
 
