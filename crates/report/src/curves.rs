@@ -6,11 +6,8 @@ use results::{Answer, Metric, Sums};
 /// Mean over seeds, with the minimum and maximum over seeds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Band {
-    /// Mean over seeds.
     pub mean: f64,
-    /// Minimum over seeds.
     pub low: f64,
-    /// Maximum over seeds.
     pub high: f64,
 }
 
@@ -42,9 +39,7 @@ pub fn bands(seeds: &[Vec<f64>]) -> Option<Vec<(usize, Band)>> {
 /// One arm's trailing averages of a metric in one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Arm.
     pub arm: String,
-    /// Segment number.
     pub segment: u32,
     /// Number of prompts of the segment so far, and the average over the window that ends there.
     pub points: Vec<(usize, Band)>,

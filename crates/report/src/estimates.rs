@@ -14,7 +14,6 @@ pub struct Stratum {
     pub at: Where,
     /// Folders of its cells, relative to the root.
     pub cells: Vec<String>,
-    /// Number of seeds.
     pub seeds: usize,
     /// Number of distinct prompts.
     pub prompts: usize,
@@ -28,7 +27,6 @@ pub struct Estimates {
     pub strata: Vec<Stratum>,
     /// The split that they are computed on.
     pub split: Split,
-    /// The arms shown.
     arms: Vec<ShownArm>,
 }
 
@@ -141,7 +139,6 @@ impl Estimates {
         axis == "arm" || self.arms.iter().any(|arm| arm.values.contains_key(axis))
     }
 
-    /// The arm at a place of the table.
     pub fn arm(&self, at: &Where) -> Option<&str> {
         let wanted = at.get("arm")?;
         let agrees = |arm: &&ShownArm| {
@@ -205,7 +202,6 @@ fn shown_arms(experiment: &Experiment) -> Vec<ShownArm> {
 }
 
 impl Stratum {
-    /// An arm's estimate.
     pub fn value(&self, arm: &str, metric: Metric) -> Option<&Estimate> {
         self.values.get(&(arm.to_owned(), metric))
     }

@@ -9,11 +9,8 @@ pub const MOST: usize = 8;
 /// Counts of an arm's rounds in a segment and split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Positions {
-    /// Arm that answered.
     pub arm: String,
-    /// Segment of the stream.
     pub segment: u32,
-    /// Split.
     pub split: Split,
     /// Of the first position, the second and so on.
     pub counts: [Judged; MOST],

@@ -18,11 +18,8 @@ use std::sync::Arc;
 pub struct Cell {
     /// Path of its folder relative to the root, with forward slashes.
     pub path: String,
-    /// Its manifest.
     pub manifest: Manifest,
-    /// Its answers.
     pub answers: Vec<Answer>,
-    /// Its updates.
     pub updates: Vec<UpdateRow>,
     /// Training steps of its acceptance heads.
     pub heads: Vec<HeadRow>,
@@ -35,9 +32,7 @@ pub struct Cell {
 /// A planned cell that is not complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
-    /// Stage.
     pub stage: String,
-    /// Cell.
     pub cell: String,
     /// `not run`, `failed`, `interrupted`, `running`.
     pub state: &'static str,
@@ -46,13 +41,11 @@ pub struct Missing {
 /// A stage's cells.
 #[derive(Debug, Clone)]
 pub struct Stage {
-    /// The stage.
     pub spec: StageSpec,
     /// Its cells in order of the plan.
     pub planned: Vec<CellSpec>,
     /// Complete cells in grid order.
     pub cells: Vec<Cell>,
-    /// Planned cells that are not complete.
     pub missing: Vec<Missing>,
 }
 
@@ -61,7 +54,6 @@ pub struct Stage {
 pub struct Wanted {
     /// Properties of the answers' text.
     pub text: bool,
-    /// The n-gram caches.
     pub ngrams: bool,
 }
 
@@ -122,7 +114,6 @@ impl Stage {
         }
     }
 
-    /// The different seeds of its cells.
     pub fn seeds(&self) -> Vec<u64> {
         let mut seeds: Vec<u64> = self.cells.iter().map(|c| c.manifest.cell.seed).collect();
         seeds.sort_unstable();

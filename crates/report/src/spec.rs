@@ -76,7 +76,6 @@ fn check(experiment: &Experiment, path: &Path) -> Result<(), ReportError> {
     Ok(())
 }
 
-/// The stage of the tables.
 pub fn table_stage(experiment: &Experiment) -> Option<&StageSpec> {
     match &experiment.report.stage {
         Some(name) => experiment.stage(name),
@@ -89,7 +88,6 @@ pub trait Shown {
     /// Metrics of a table cell. A modelled speedup is always accompanied by the one with overhead.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// True if a figure is requested.
     fn wants(&self, figure: FigureName) -> bool;
 
     /// True if an arm is shown, by its own name or by that of the arm that was swept.

@@ -17,9 +17,7 @@ pub struct Segment {
     pub title: String,
     /// Number of prompts in its stream with one seed.
     pub prompts: usize,
-    /// Task.
     pub task: String,
-    /// Target.
     pub target: String,
     /// Other axes of its cells, except the seed: `axis=value`.
     pub other: Vec<String>,
@@ -39,9 +37,7 @@ pub struct Streams<'a> {
     pub cheaper: bool,
     /// Arms with answers, in table order.
     pub arms: Vec<ArmInfo>,
-    /// Segments in order.
     pub segments: Vec<Segment>,
-    /// Seeds.
     pub seeds: Vec<u64>,
     /// The first arm of the page's first ratio.
     about: Option<&'a str>,
@@ -187,7 +183,6 @@ impl<'a> Streams<'a> {
             .collect()
     }
 
-    /// All answers of an arm.
     pub fn answers<'b>(&'b self, arm: &'b str) -> impl Iterator<Item = &'a Answer> + 'b {
         let segments = self.segments.iter();
         segments.flat_map(move |segment| {
@@ -206,7 +201,6 @@ impl<'a> Streams<'a> {
         drafting.map(|arm| arm.name.as_str())
     }
 
-    /// Updates of an arm in a segment.
     pub fn updates<'b>(
         &'b self,
         arm: &'b str,
@@ -226,12 +220,10 @@ impl<'a> Streams<'a> {
         self.heads.iter().filter(own).map(|(_, row)| *row)
     }
 
-    /// True if an arm learnt.
     pub fn learnt(&self, arm: &str) -> bool {
         self.learning.contains(arm) || self.updates.iter().any(|(_, row)| row.arm == arm)
     }
 
-    /// True if an arm's drafts were looked up.
     pub fn looks_up(&self, arm: &str) -> bool {
         self.answers(arm).any(|answer| answer.looks_up)
     }

@@ -3,9 +3,7 @@
 /// A numeric axis: its range, which ends on ticks, and its ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Axis {
-    /// Smallest value shown.
     pub low: f64,
-    /// Largest value shown.
     pub high: f64,
     /// Ticks in increasing order.
     pub ticks: Vec<f64>,

@@ -6,7 +6,6 @@ use super::panel::{COLUMN_GAP, Line, Panel, PanelRow, Y_AXIS, reference_style};
 use super::scene::{Anchor, Color, Item, Scene, fit};
 use super::style::{AXIS, BODY, GRID, INK, MUTED, SHADE, SMALL};
 
-/// Draws a row of panels.
 pub fn draw_row(
     scene: &mut Scene,
     row: &PanelRow,

@@ -18,15 +18,11 @@ pub struct Legend {
 /// A figure of small multiples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Title.
     pub title: String,
     /// Legend above the panels.
     pub legend: Vec<Legend>,
-    /// Rows of panels.
     pub rows: Vec<PanelRow>,
-    /// Label of the horizontal axes.
     pub x_label: String,
-    /// True if the horizontal axes are logarithmic.
     pub log_x: bool,
     /// Paragraphs below the panels.
     pub caption: Vec<String>,

@@ -11,7 +11,6 @@ pub const COLUMN_GAP: f64 = 28.0;
 /// A line of a panel, interrupted between its pieces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
-    /// Style of the line.
     pub style: ArmStyle,
     /// Pieces of (x, y) in data units.
     pub pieces: Vec<Vec<(f64, f64)>>,
@@ -33,9 +32,7 @@ impl Line {
 /// A labelled stretch of the horizontal axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shade {
-    /// Start in data units.
     pub from: f64,
-    /// End in data units.
     pub to: f64,
     /// Text above it.
     pub label: String,
@@ -45,11 +42,9 @@ pub struct Shade {
 /// speed of plain decoding on held-out prompts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Level {
-    /// Value in data units.
     pub y: f64,
     /// Horizontal extent in data units; `None` for the whole panel.
     pub x: Option<(f64, f64)>,
-    /// Colour.
     pub color: Color,
     /// Dash and gap.
     pub dash: (f64, f64),
@@ -58,18 +53,13 @@ pub struct Level {
 /// A marked point.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mark {
-    /// Horizontal position in data units.
     pub x: f64,
-    /// Vertical position in data units.
     pub y: f64,
-    /// Colour.
     pub color: Color,
 }
 
-/// One panel.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Panel {
-    /// Title above the panel.
     pub title: Option<String>,
     /// Horizontal range in data units.
     pub x: (f64, f64),
@@ -77,7 +67,6 @@ pub struct Panel {
     pub lines: Vec<Line>,
     /// Stretches, every other one shaded; their labels are drawn if there is no title.
     pub shades: Vec<Shade>,
-    /// Marked points.
     pub marks: Vec<Mark>,
     /// Horizontal lines, below the others.
     pub levels: Vec<Level>,
@@ -90,13 +79,10 @@ pub struct Panel {
 pub struct PanelRow {
     /// Label of the vertical axis, with its unit.
     pub y_label: String,
-    /// True if the axis starts at zero.
     pub from_zero: bool,
-    /// True if the axis is logarithmic.
     pub log: bool,
     /// A reference value, drawn as a line in [`reference_style`].
     pub reference: Option<f64>,
-    /// The panels.
     pub panels: Vec<Panel>,
 }
 

@@ -7,9 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 const COLORS: usize = 256;
 
 /// Encodes RGB pixels.
-///
-/// # Errors
-/// Errors of the encoder.
 pub fn encode(pixels: &[u8], (width, height): (usize, usize)) -> Result<Vec<u8>, String> {
     let (palette, indices) = quantize(pixels);
     let mut bytes = Vec::new();

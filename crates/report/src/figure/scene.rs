@@ -9,11 +9,8 @@ pub struct Color(pub u8, pub u8, pub u8);
 /// Horizontal anchor of a text at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anchor {
-    /// The left end.
     Start,
-    /// The middle.
     Middle,
-    /// The right end.
     End,
 }
 
@@ -24,13 +21,10 @@ pub struct Text {
     pub x: f64,
     /// Baseline, y.
     pub y: f64,
-    /// The characters.
     pub text: String,
     /// Em size.
     pub size: f64,
-    /// Bold.
     pub bold: bool,
-    /// Colour.
     pub color: Color,
     /// Anchor at `x` (or at `y` if vertical).
     pub anchor: Anchor,
@@ -45,36 +39,28 @@ pub enum Item {
     Rect(f64, f64, f64, f64, Color),
     /// A line through points.
     Line {
-        /// The points.
         points: Vec<(f64, f64)>,
-        /// Colour.
         color: Color,
-        /// Width.
         width: f64,
         /// Dash and gap.
         dash: Option<(f64, f64)>,
     },
     /// A translucent polygon.
     Area {
-        /// The corners.
         points: Vec<(f64, f64)>,
-        /// Colour.
         color: Color,
         /// Opacity from 0 to 1.
         alpha: f64,
     },
     /// A filled circle with a white rim: centre, radius.
     Dot(f64, f64, f64, Color),
-    /// Text.
     Text(Text),
 }
 
 /// A display list with its size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scene {
-    /// Width in logical pixels.
     pub width: f64,
-    /// Height in logical pixels.
     pub height: f64,
     /// Items in drawing order.
     pub items: Vec<Item>,
@@ -84,7 +70,6 @@ pub struct Scene {
 const SUBSCRIPT: f64 = 0.74;
 
 impl Scene {
-    /// An empty scene.
     pub fn new(width: f64, height: f64) -> Self {
         Self {
             width,
@@ -93,7 +78,6 @@ impl Scene {
         }
     }
 
-    /// Adds an item.
     pub fn push(&mut self, item: Item) {
         self.items.push(item);
     }

@@ -6,9 +6,7 @@ use super::scene::Color;
 pub const INK: Color = Color(0x22, 0x26, 0x2B);
 /// Secondary text: ticks and captions.
 pub const MUTED: Color = Color(0x5B, 0x63, 0x6D);
-/// Grid lines.
 pub const GRID: Color = Color(0xE3, 0xE6, 0xEA);
-/// Axis lines.
 pub const AXIS: Color = Color(0x9A, 0xA1, 0xA9);
 /// Every other segment of a drift figure.
 pub const SHADE: Color = Color(0xEF, 0xF2, 0xF6);
@@ -25,9 +23,7 @@ pub const SMALL: f64 = 11.0;
 /// Style of an arm, the same in every figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArmStyle {
-    /// Line colour.
     pub color: Color,
-    /// Line width.
     pub width: f64,
     /// Dash and gap, `None` for a solid line.
     pub dash: Option<(f64, f64)>,

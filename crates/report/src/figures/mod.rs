@@ -45,10 +45,8 @@ struct Stretch {
     shades: Vec<Shade>,
 }
 
-/// The lines of a series in a stretch.
 type LinesOf<'a> = Box<dyn Fn(&Series, &Stretch) -> Vec<Line> + 'a>;
 
-/// Levels and marks of a series in a stretch.
 type ExtrasOf<'a> = Box<dyn Fn(&Series, &Stretch) -> (Vec<Level>, Vec<Mark>) + 'a>;
 
 /// A line of every panel: an arm, or an arm in one of the variants of a task.
@@ -344,7 +342,6 @@ fn legend(series: &[Series]) -> Vec<Legend> {
     series.iter().map(entry).collect()
 }
 
-/// A legend entry for a reference line.
 fn reference_legend(label: &str) -> Legend {
     Legend {
         label: label.to_owned(),
@@ -382,7 +379,6 @@ fn one_seed(streams: &Streams) -> &'static str {
     }
 }
 
-/// A legend entry of a dashed line.
 fn dashed(label: &str, dash: (f64, f64)) -> Legend {
     Legend {
         label: label.to_owned(),
@@ -413,7 +409,6 @@ fn seeds_note(streams: &Streams) -> String {
     }
 }
 
-/// A figure over the stream.
 fn over_stream(
     streams: &Streams,
     title: String,

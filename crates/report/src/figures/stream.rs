@@ -109,7 +109,6 @@ pub fn curves_figure(
     ))
 }
 
-/// Description of a figure's metric.
 fn meaning(metric: Metric) -> &'static str {
     match metric {
         Metric::Acceptance => "Acceptance: accepted / proposed target tokens a round.",

@@ -25,7 +25,6 @@ pub enum Verdict {
 /// The verdict on a claim in a group of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// The paper's claim.
     pub claim: String,
     /// Title of the metric; its name if there is no such metric.
     pub metric: String,
@@ -33,11 +32,9 @@ pub struct Judged {
     pub group: Option<String>,
     /// Ratio of the side that should have more to the other.
     pub ratio: Option<Number>,
-    /// Number of seeds.
     pub seeds: usize,
     /// Number of distinct prompts.
     pub prompts: usize,
-    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -54,7 +51,6 @@ impl Verdict {
         }
     }
 
-    /// The verdict in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Holds => "holds",

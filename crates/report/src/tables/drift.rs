@@ -11,9 +11,7 @@ pub const RECOVERED_SHARE: f64 = 0.95;
 /// Recovery of one arm in one segment after the first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recovery {
-    /// Arm.
     pub arm: String,
-    /// Segment number.
     pub segment: u32,
     /// Title of the segment before and of this one, `a → b`.
     pub switch: String,

@@ -23,18 +23,15 @@ use results::{Estimate, Metric};
 /// The data that tables are made from.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    /// The experiment.
     pub experiment: &'a Experiment,
     /// The stage of the tables.
     pub stage: &'a Stage,
-    /// Its estimates.
     pub estimates: &'a Estimates,
 }
 
 /// Numbers that a place's estimates are drawn from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Drawn {
-    /// Number of seeds.
     pub seeds: usize,
     /// Number of distinct prompts.
     pub prompts: usize,
@@ -44,12 +41,10 @@ pub struct Drawn {
 const MINUS: &str = "\u{2212}";
 
 impl Source<'_> {
-    /// Values of an axis.
     pub fn axis(&self, axis: &str) -> Vec<String> {
         self.estimates.axis(axis, self.stage)
     }
 
-    /// Axes of the rows.
     pub fn row_axes(&self) -> &[String] {
         &self.experiment.report.rows
     }
@@ -125,7 +120,6 @@ impl Source<'_> {
         planned || self.estimates.matching(at).next().is_some()
     }
 
-    /// The heads of the given axes.
     pub fn heads(axes: &[String]) -> Vec<Head> {
         axes.iter().map(|axis| Head::words(axis)).collect()
     }
@@ -158,7 +152,6 @@ impl Source<'_> {
         words.join(" ")
     }
 
-    /// Title of a column.
     pub fn column_title(&self, column: &Where) -> String {
         match column.iter().next() {
             Some((axis, value)) if axis == "segment" => self.segment_title(value),
@@ -167,7 +160,6 @@ impl Source<'_> {
         }
     }
 
-    /// The entry of a metric at a place.
     pub fn entry(&self, metric: Metric, at: &Where) -> Entry {
         match self.estimates.value(metric, at) {
             Some(estimate) => Entry::number(self.number(metric, &estimate, at)),
@@ -253,7 +245,6 @@ impl Source<'_> {
         number
     }
 
-    /// Seeds and prompts of a place.
     pub fn drawn(&self, at: &Where) -> Drawn {
         let strata = || self.estimates.matching(at);
         Drawn {
@@ -313,7 +304,6 @@ pub fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{plural}")
 }
 
-/// The place, with another arm.
 pub fn with_arm(at: &Where, arm: &str) -> Where {
     let mut at = at.clone();
     at.insert("arm".to_owned(), arm.to_owned());

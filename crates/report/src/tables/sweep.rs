@@ -15,7 +15,6 @@ pub struct Family<'a> {
     pub arms: Vec<&'a ArmInfo>,
 }
 
-/// The families of an experiment.
 pub fn families<'a>(source: &Source<'a>) -> Vec<Family<'a>> {
     let mut families: Vec<Family> = Vec::new();
     for arm in &source.experiment.arms {
