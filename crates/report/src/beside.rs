@@ -7,8 +7,7 @@ use crate::root::{Stage, Wanted};
 use crate::spec::Experiment;
 use crate::streams::{Segment, Streams};
 use crate::tables::drift::plateau;
-use results::StageSpec;
-use results::{Metric, Split};
+use results::{Metric, Split, StageSpec};
 use std::path::Path;
 
 /// The stage that figures of the stream are drawn from; `None` if it is `stage`, that of the
@@ -75,12 +74,8 @@ pub fn never_switched(
     if !set.continual {
         return Ok(found);
     }
-    let wanted = Wanted {
-        text: false,
-        ngrams: false,
-    };
     for spec in &experiment.stages {
-        let stage = Stage::read(root, experiment, spec, wanted)?;
+        let stage = Stage::read(root, experiment, spec, Wanted::default())?;
         let others = Streams::of_stage(experiment, &stage);
         for other in others.iter().filter(|other| !other.continual) {
             for curve in curves(other, Metric::Acceptance, window) {

@@ -50,7 +50,7 @@ pub struct Stage {
 }
 
 /// The data to read of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Properties of the answers' text.
     pub text: bool,
@@ -114,11 +114,9 @@ impl Stage {
         }
     }
 
-    pub fn seeds(&self) -> Vec<u64> {
-        let mut seeds: Vec<u64> = self.cells.iter().map(|c| c.manifest.cell.seed).collect();
-        seeds.sort_unstable();
-        seeds.dedup();
-        seeds
+    pub fn seeds(&self) -> BTreeSet<u64> {
+        let cells = self.cells.iter();
+        cells.map(|cell| cell.manifest.cell.seed).collect()
     }
 }
 
