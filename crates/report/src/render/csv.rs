@@ -41,11 +41,8 @@ fn write(table: &Table, writer: &mut ::csv::Writer<Vec<u8>>) -> Result<(), ::csv
                 record
             };
             match entry {
-                Entry::Text { text } => {
+                Entry::Text { text } | Entry::Missing { reason: text } => {
                     writer.write_record(line("", [None; 4], text, ""))?;
-                }
-                Entry::Missing { reason } => {
-                    writer.write_record(line("", [None; 4], reason, ""))?;
                 }
                 Entry::Numbers { numbers } => {
                     for number in numbers {

@@ -35,8 +35,7 @@ pub fn markdown(page: &Page) -> String {
 /// A table.
 pub fn table_markdown(table: &Table) -> String {
     let entry = |entry: &Entry| match entry {
-        Entry::Text { text } => escape(text),
-        Entry::Missing { reason } => escape(reason),
+        Entry::Text { text } | Entry::Missing { reason: text } => escape(text),
         Entry::Numbers { numbers } => {
             let numbers: Vec<String> = numbers.iter().map(in_words).collect();
             escape(&numbers.join(" · "))

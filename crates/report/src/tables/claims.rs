@@ -170,9 +170,6 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
         .collect();
     let side = |group: &Where, value: &str| {
         let mut at = joined(group, &claim.at);
-        if axis == "arm" {
-            return with_arm(&at, value);
-        }
         at.insert(axis.to_owned(), value.to_owned());
         at
     };

@@ -268,8 +268,7 @@ fn length(entry: &Entry) -> usize {
 /// Text of an entry, for comparisons.
 fn plain(entry: &Entry) -> String {
     match entry {
-        Entry::Text { text } => text.clone(),
-        Entry::Missing { reason } => reason.clone(),
+        Entry::Text { text } | Entry::Missing { reason: text } => text.clone(),
         Entry::Numbers { numbers } => {
             let texts: Vec<&str> = numbers.iter().map(|number| &*number.text).collect();
             texts.join(" ")
