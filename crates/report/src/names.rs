@@ -57,8 +57,8 @@ pub fn readable(text: &str) -> String {
 }
 
 /// Label of an axis, with its unit if there is one.
-pub fn axis(metric: Metric) -> String {
-    let words = match metric {
+pub fn axis(metric: Metric) -> &'static str {
+    match metric {
         Metric::Acceptance => "acceptance",
         Metric::TokensPerRound => "tokens a round",
         Metric::DraftLength => "drafted tokens a round",
@@ -74,8 +74,7 @@ pub fn axis(metric: Metric) -> String {
         Metric::TokensPerSecond => "tokens a second",
         Metric::CacheNgrams => "n-grams in the cache",
         other => other.title(),
-    };
-    words.to_owned()
+    }
 }
 
 /// Value of a metric that plain decoding has by definition, for a reference line.

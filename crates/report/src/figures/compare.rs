@@ -114,7 +114,7 @@ pub fn said(streams: &Streams, metric: Metric, pair: ArmPair, smallest: f64) -> 
         .collect();
     let what = format!(
         "{}, {} over {}, last quarter of the stream",
-        sentence(&axis(metric)),
+        sentence(axis(metric)),
         readable(pair.above),
         readable(pair.below)
     );

@@ -36,6 +36,7 @@ const MAX_LINES: usize = 8;
 const MAX_POINTS: usize = 400;
 
 /// A part of the stream with one horizontal axis: all of it if it is continual, else one segment.
+#[derive(Clone)]
 struct Stretch {
     title: Option<String>,
     segments: Vec<u32>,
@@ -271,11 +272,8 @@ impl Stretch {
             .filter(|(at, _)| own(at))
             .map(|(_, segment)| *segment);
         Self {
-            title: self.title.clone(),
             segments: segments.collect(),
-            variants: self.variants.clone(),
-            prompts: self.prompts,
-            shades: self.shades.clone(),
+            ..self.clone()
         }
     }
 }
@@ -380,13 +378,9 @@ fn one_seed(streams: &Streams) -> &'static str {
 }
 
 fn dashed(label: &str, dash: (f64, f64)) -> Legend {
-    Legend {
-        label: label.to_owned(),
-        style: ArmStyle {
-            dash: Some(dash),
-            ..reference_style()
-        },
-    }
+    let mut entry = reference_legend(label);
+    entry.style.dash = Some(dash);
+    entry
 }
 
 /// Thins a line to about `MAX_POINTS` points, keeping the last one.

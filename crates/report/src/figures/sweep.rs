@@ -71,7 +71,7 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
             panels.push(panel);
         }
         rows.push(PanelRow {
-            y_label: axis(metric),
+            y_label: axis(metric).to_owned(),
             from_zero: true,
             log: false,
             reference: plain_level(metric),
@@ -215,7 +215,7 @@ fn message(
     name: &str,
     key: &str,
 ) -> String {
-    let what = format!("{}, {}", sentence(&axis(metric)), name);
+    let what = format!("{}, {}", sentence(axis(metric)), name);
     let lines = ranked.iter().flatten().count();
     let sure: Vec<usize> = ranked
         .iter()
