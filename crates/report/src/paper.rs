@@ -330,6 +330,11 @@ mod tests {
         load(&path)
     }
 
+    fn at(pairs: &[(&str, &str)]) -> Where {
+        let own = |(a, v): &(&str, &str)| ((*a).to_owned(), (*v).to_owned());
+        pairs.iter().map(own).collect()
+    }
+
     #[test]
     fn the_most_specific_value_counts() {
         let data = data(concat!(
@@ -338,10 +343,6 @@ mod tests {
             "[[value]]\nwhere = { arm = \"L_DM\", k = \"4\" }\nacceptance = 0.4\n",
         ))
         .unwrap();
-        let at = |pairs: &[(&str, &str)]| -> Where {
-            let own = |(a, v): &(&str, &str)| ((*a).to_owned(), (*v).to_owned());
-            pairs.iter().map(own).collect()
-        };
         let value = |pairs| data.value(&at(pairs), Metric::Acceptance);
         assert_eq!(value(&[("arm", "L_DM"), ("k", "3")]), Some(0.3));
         assert_eq!(value(&[("arm", "L_DM"), ("k", "4")]), Some(0.4));
@@ -352,8 +353,8 @@ mod tests {
     #[test]
     fn speeds_without_a_clock_stand_beside_the_papers() {
         let text = "source = \"Table 1\"\n[[value]]\nwhere = { arm = \"L_DM\" }\nspeedup = 1.5\n";
-        let at: Where = [("arm".to_owned(), "L_DM".to_owned())].into();
         let data = data(text).unwrap();
+        let at = at(&[("arm", "L_DM")]);
         for metric in [
             Metric::Speedup,
             Metric::CountedSpeedup,
@@ -399,14 +400,10 @@ mod tests {
             "order = { metric = \"acceptance\", above = \"A\", below = \"B\" }\n",
         ))
         .unwrap();
-        let own = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            let own = |(a, v): &(&str, &str)| ((*a).to_owned(), (*v).to_owned());
-            pairs.iter().map(own).collect()
-        };
-        let names = own(&[("big", "L"), ("bigger", "L"), ("arm", "A")]);
+        let names = at(&[("big", "L"), ("bigger", "L"), ("arm", "A")]);
         let ours = data.clone().renamed(&names).unwrap();
         let value = |target| {
-            let at = own(&[("target", target), ("arm", "arm")]);
+            let at = at(&[("target", target), ("arm", "arm")]);
             ours.value(&at, Metric::Acceptance)
         };
         assert_eq!((value("big"), value("bigger")), (Some(0.3), Some(0.3)));
@@ -415,7 +412,7 @@ mod tests {
         let claims: Vec<&str> = ours.claim.iter().map(|c| c.at["target"].as_str()).collect();
         assert_eq!(claims, ["big", "bigger"]);
         assert_eq!(ours.claim[0].order.as_ref().unwrap().above, "arm");
-        assert_eq!(data.renamed(&own(&[("big", "M")])), Err("M".to_owned()));
+        assert_eq!(data.renamed(&at(&[("big", "M")])), Err("M".to_owned()));
     }
 
     #[test]

@@ -68,14 +68,9 @@ mod tests {
     fn round(arm: &str, proposed: u32, accepted: u32) -> JudgedRound {
         JudgedRound {
             arm: arm.to_owned(),
-            segment: 0,
-            split: Split::Test,
-            prompt_index: 0,
-            round: 0,
-            draft_tokens: proposed,
             proposed,
             accepted,
-            emitted: accepted + 1,
+            ..JudgedRound::default()
         }
     }
 
