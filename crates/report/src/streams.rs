@@ -262,7 +262,6 @@ impl<'a> Streams<'a> {
 
 /// Facts about a segment from the rows.
 struct Facts {
-    /// Coordinates that are neither task nor target.
     other: Vec<String>,
     task: String,
     target: String,
@@ -271,18 +270,20 @@ struct Facts {
 
 impl Facts {
     fn new(at: &[(String, String)], answer: &Answer) -> Self {
-        let other = at
-            .iter()
-            .filter(|(axis, _)| axis != "task" && axis != "target");
         Self {
-            other: other
-                .map(|(axis, value)| format!("{axis}={value}"))
-                .collect(),
+            other: other_axes(at),
             task: answer.row.task.clone(),
             target: answer.row.target.clone(),
             prompts: BTreeSet::new(),
         }
     }
+}
+
+/// Coordinates other than task, target and seed: `axis=value`.
+pub fn other_axes(at: &[(String, String)]) -> Vec<String> {
+    let known = |axis: &str| matches!(axis, "task" | "target" | "seed");
+    let others = at.iter().filter(|(axis, _)| !known(axis));
+    others.map(|(a, v)| format!("{a}={v}")).collect()
 }
 
 /// Segments with titles that distinguish them.

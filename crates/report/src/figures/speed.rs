@@ -12,7 +12,7 @@ use crate::curves::{Band, bands, curves_by, window};
 use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
 use crate::root::Stage;
-use crate::streams::{Segment, Streams, over_by};
+use crate::streams::{Segment, Streams, other_axes, over_by};
 use results::{Answer, Split, Sums};
 
 /// Plain decoding of held-out prompts, the reference if the stream was not decoded plainly.
@@ -30,11 +30,7 @@ pub struct PlainRate {
 pub fn plain_rates(stage: &Stage) -> Vec<PlainRate> {
     let mut rates: Vec<PlainRate> = Vec::new();
     for cell in &stage.cells {
-        let axes = cell.manifest.cell.coordinates.iter();
-        let other: Vec<String> = axes
-            .filter(|(axis, _)| !["seed", "task", "target"].contains(&axis.as_str()))
-            .map(|(axis, value)| format!("{axis}={value}"))
-            .collect();
+        let other = other_axes(&cell.manifest.cell.coordinates);
         let plain =
             |answer: &&Answer| answer.row.split == Split::Test && answer.is_plain && answer.timed;
         for answer in cell.answers.iter().filter(plain) {
