@@ -1,5 +1,6 @@
 //! Curves over a stream: trailing averages over the number of prompts.
 
+use crate::estimates::extent;
 use crate::streams::{Segment, Streams, over, over_by};
 use results::{Answer, Metric, Sums};
 
@@ -15,13 +16,11 @@ impl Band {
     /// Summarises one value per seed; `None` if a seed has no value or if there are no seeds.
     pub fn of(values: &[Option<f64>]) -> Option<Self> {
         let values: Vec<f64> = values.iter().copied().collect::<Option<_>>()?;
-        if values.is_empty() {
-            return None;
-        }
-        Some(Self {
+        let (low, high) = extent(values.iter().copied());
+        (!values.is_empty()).then(|| Self {
             mean: values.iter().sum::<f64>() / values.len() as f64,
-            low: values.iter().copied().fold(f64::INFINITY, f64::min),
-            high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            low,
+            high,
         })
     }
 }

@@ -185,6 +185,13 @@ pub(crate) fn distinct<T: PartialEq>(values: impl IntoIterator<Item = T>) -> Vec
     found
 }
 
+/// The least and the largest value; infinite, the least above the largest, if there are none.
+pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
+    let widened = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
+    let none = (f64::INFINITY, f64::NEG_INFINITY);
+    values.into_iter().fold(none, widened)
+}
+
 fn shown_arms(experiment: &Experiment) -> Vec<ShownArm> {
     let report = &experiment.report;
     let is_axis = |key: &String| report.rows.contains(key) || report.columns.as_ref() == Some(key);

@@ -5,6 +5,7 @@ use super::frame::draw_row;
 use super::panel::{COLUMN_GAP, PanelRow, Y_AXIS};
 use super::scene::{Anchor, Item, Scene, label_width, wrap};
 use super::style::{ArmStyle, BODY, INK, MUTED, SMALL, TITLE};
+use crate::estimates::extent;
 
 /// An entry of the legend.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,15 +104,11 @@ impl Figure {
     /// The vertical axis of a row. Rows of the same quantity share it, so that all its panels can
     /// be compared.
     fn y_axis(&self, row: &PanelRow) -> Axis {
-        let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         let alike = self
             .rows
             .iter()
             .filter(|other| other.y_label == row.y_label);
-        for (least, most) in alike.map(PanelRow::extent) {
-            low = low.min(least);
-            high = high.max(most);
-        }
+        let (low, high) = extent(alike.flat_map(PanelRow::values));
         if row.log {
             return Axis::log(low, high);
         }
@@ -153,20 +150,16 @@ impl PanelRow {
         })
     }
 
-    /// Minimum and maximum of its lines, bands, levels and reference.
-    fn extent(&self) -> (f64, f64) {
-        let lines = || self.panels.iter().flat_map(|panel| &panel.lines);
-        let points = lines().flat_map(|line| line.pieces.iter().flatten().map(|point| point.1));
-        let bands = lines().flat_map(|line| line.bands.iter().flatten());
+    /// Values of its lines, bands, levels and reference.
+    fn values(&self) -> impl Iterator<Item = f64> {
+        let lines = self.panels.iter().flat_map(|panel| &panel.lines);
+        let points = lines.clone().flat_map(|line| line.pieces.iter().flatten());
+        let bands = lines.flat_map(|line| line.bands.iter().flatten());
         let ends = bands.flat_map(|band| [band.1, band.2]);
         let levels = self.panels.iter().flat_map(|panel| &panel.levels);
-        points
-            .chain(ends)
-            .chain(levels.map(|level| level.y))
-            .chain(self.reference)
-            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-                (low.min(value), high.max(value))
-            })
+        let points = points.map(|point| point.1).chain(ends);
+        let levels = levels.map(|level| level.y);
+        points.chain(levels).chain(self.reference)
     }
 }
 

@@ -2,6 +2,7 @@
 //! support.
 
 use super::one_seed;
+use crate::estimates::extent;
 use crate::names::{axis, readable, sentence};
 use crate::paper::PaperData;
 use crate::streams::{METHOD, Streams, over};
@@ -63,10 +64,7 @@ pub fn comparable(streams: &Streams) -> Metric {
     let lengths = arms
         .iter()
         .filter_map(|arm| over(Metric::DraftLength, streams.answers(arm)));
-    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
-    for length in lengths {
-        (least, most) = (least.min(length), most.max(length));
-    }
+    let (least, most) = extent(lengths);
     match arms.len() {
         2.. if most <= ALIKE * least => Metric::Acceptance,
         _ => Metric::TokensPerRound,

@@ -9,6 +9,7 @@ use super::{
     over_stream, reference_legend, seeds_note, style_of, who,
 };
 use crate::curves::{Band, bands, curves_by, window};
+use crate::estimates::extent;
 use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
 use crate::root::Stage;
@@ -217,8 +218,7 @@ fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<St
                 .collect::<Vec<_>>(),
         ),
         count => {
-            let least = ratios.iter().map(|r| r.1).fold(f64::INFINITY, f64::min);
-            let most = ratios.iter().map(|r| r.1).fold(0.0, f64::max);
+            let (least, most) = extent(ratios.iter().map(|ratio| ratio.1));
             format!("{least:.2} to {most:.2} in {count} streams")
         }
     };

@@ -2,7 +2,7 @@
 
 use super::counted;
 use crate::ReportError;
-use crate::estimates::Estimates;
+use crate::estimates::{Estimates, extent};
 use crate::paper::{implied_overhead, implied_price};
 use crate::root::{Cell, Stage};
 use crate::spec::Experiment;
@@ -133,8 +133,7 @@ pub fn rows(
             .iter()
             .filter_map(|cell| cell.manifest.machine.bandwidth_gbs)
             .collect();
-        let low = speeds.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = speeds.iter().copied().fold(0.0, f64::max);
+        let (low, high) = extent(speeds.iter().copied());
         if !speeds.is_empty() {
             let cells = counted(speeds.len(), "cell");
             let measured = format!("{low:.1} to {high:.1} GB/s over {cells}");

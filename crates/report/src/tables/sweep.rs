@@ -1,6 +1,7 @@
 //! The best value of every sweep.
 
 use super::{Source, with_arm};
+use crate::estimates::extent;
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use crate::spec::Shown as _;
@@ -80,8 +81,7 @@ impl<'a> Family<'a> {
             let Ok(value) = value.parse::<f64>() else {
                 return false;
             };
-            let low = all.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let (low, high) = extent(all);
             low < high && (value <= low || value >= high)
         };
         let own = swept(arm).filter(at_border);
