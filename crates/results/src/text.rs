@@ -143,9 +143,7 @@ pub fn looping(answer: &[u32]) -> Vec<bool> {
     let mut seen = FxHashSet::default();
     let mut marks = vec![false; answer.len()];
     for (start, gram) in answer.windows(LOOP).enumerate() {
-        if let Some(mark) = marks.get_mut(start + LOOP - 1) {
-            *mark = !seen.insert(gram);
-        }
+        marks[start + LOOP - 1] = !seen.insert(gram);
     }
     marks
 }
@@ -155,11 +153,7 @@ fn formula(answer: &[u32], holders: &FxHashMap<&[u32], Holder>) -> Vec<bool> {
     let mut marks = vec![false; answer.len()];
     for (start, gram) in answer.windows(FORMULA).enumerate() {
         if holders.get(gram) == Some(&Holder::Several) {
-            marks
-                .iter_mut()
-                .skip(start)
-                .take(FORMULA)
-                .for_each(|mark| *mark = true);
+            marks[start..start + FORMULA].fill(true);
         }
     }
     marks
