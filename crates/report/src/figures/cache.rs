@@ -21,23 +21,15 @@ pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     let arms: Vec<&str> = streams.drafting().filter(caches).collect();
     let (arms, alike) = apart(streams, &arms);
     let (stretches, series) = merged(streams, &arms);
+    let quantity = |label, of: fn(f64, f64) -> f64| {
+        let line = move |series: &Series, stretch: &Stretch| line(streams, series, stretch, of);
+        Quantity::new(label, true, line)
+    };
     let quantities = [
-        Quantity::new(
-            "n-grams in the cache",
-            true,
-            |series: &Series, stretch: &Stretch| {
-                line(streams, series, stretch, |entries, _| entries)
-            },
-        ),
-        Quantity::new(
-            "n-grams per 1000 tokens",
-            true,
-            |series: &Series, stretch: &Stretch| {
-                line(streams, series, stretch, |entries, tokens| {
-                    1000.0 * entries / tokens.max(1.0)
-                })
-            },
-        ),
+        quantity("n-grams in the cache", |entries, _| entries),
+        quantity("n-grams per 1000 tokens", |entries, tokens| {
+            1000.0 * entries / tokens.max(1.0)
+        }),
     ];
     let rows = multiples(&stretches, &series, &quantities)?;
     let alike: Vec<String> = alike
