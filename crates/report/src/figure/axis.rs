@@ -69,17 +69,13 @@ impl Axis {
     /// A tick's text, with as many decimals as the step needs.
     pub fn label(&self, tick: f64) -> String {
         let text = format!("{tick:.*}", self.decimals);
-        if text
-            .trim_start_matches('-')
-            .chars()
-            .all(|c| matches!(c, '0' | '.'))
-        {
-            return text.trim_start_matches('-').to_owned();
+        let digits = text.trim_start_matches('-');
+        if digits.chars().all(|c| matches!(c, '0' | '.')) {
+            return digits.to_owned();
         }
-        if self.decimals == 0 {
-            thousands(&text)
-        } else {
-            text
+        match self.decimals {
+            0 => thousands(&text),
+            _ => text,
         }
     }
 }
