@@ -356,20 +356,13 @@ fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
 
 /// The ratio of the means over all groups, then the number of groups in which the claim holds.
 fn counted(all: &[&Judged]) -> String {
-    let (mut holds, mut fails, mut level, mut open, mut groups) = (0, 0, 0, 0, 0);
-    for judged in all.iter().filter(|judged| judged.group.is_some()) {
-        groups += 1;
-        match judged.verdict {
-            Verdict::Holds => holds += 1,
-            Verdict::DoesNotHold => fails += 1,
-            Verdict::Level => level += 1,
-            Verdict::CannotTell => open += 1,
-            Verdict::Unchecked(_) => groups -= 1,
-        }
-    }
-    if groups == 0 {
+    let groups = all.iter().filter(|judged| judged.group.is_some());
+    let mut verdicts: Vec<Verdict> = groups.map(|judged| judged.verdict).collect();
+    verdicts.retain(|verdict| !matches!(verdict, Verdict::Unchecked(_)));
+    if verdicts.is_empty() {
         return "–".to_owned();
     }
+    let count = |wanted: Verdict| verdicts.iter().filter(|own| **own == wanted).count();
     let whole = match all {
         [only] => Some(only),
         _ => all.iter().find(|judged| judged.group.is_none()),
@@ -380,10 +373,15 @@ fn counted(all: &[&Judged]) -> String {
         let interval = interval.map_or_else(String::new, |interval| format!(" ({interval})"));
         format!("{}{interval}, ", ratio.text)
     });
-    text.push_str(&format!("holds in {holds} of {groups}"));
-    for (count, what) in [(level, "level"), (fails, "against it"), (open, "open")] {
-        if count > 0 {
-            text.push_str(&format!(", {count} {what}"));
+    let holds = count(Verdict::Holds);
+    text.push_str(&format!("holds in {holds} of {}", verdicts.len()));
+    for (verdict, said) in [
+        (Verdict::Level, "level"),
+        (Verdict::DoesNotHold, "against it"),
+        (Verdict::CannotTell, "open"),
+    ] {
+        if count(verdict) > 0 {
+            text.push_str(&format!(", {} {said}", count(verdict)));
         }
     }
     text
