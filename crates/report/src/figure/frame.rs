@@ -4,7 +4,7 @@ use super::axis::Axis;
 use super::font::text_width;
 use super::panel::{COLUMN_GAP, Line, Panel, PanelRow, Y_AXIS, reference_style};
 use super::scene::{Anchor, Color, Item, Scene, fit};
-use super::style::{AXIS, BODY, GRID, INK, MUTED, SHADE, SMALL};
+use super::style::{AXIS, ArmStyle, BODY, GRID, INK, MUTED, SHADE, SMALL};
 
 pub fn draw_row(
     scene: &mut Scene,
@@ -73,12 +73,10 @@ impl Frame {
             return;
         }
         if let Some(value) = row.reference {
-            let (style, y) = (reference_style(), self.py(value));
+            let y = self.py(value);
             scene.push(Item::Line {
                 points: vec![(self.left, y), (self.left + self.width, y)],
-                color: style.color,
-                width: style.width,
-                dash: style.dash,
+                style: reference_style(),
             });
         }
         for line in &panel.lines {
@@ -89,9 +87,11 @@ impl Frame {
             let y = self.py(level.y);
             scene.push(Item::Line {
                 points: vec![(self.px(ends.0), y), (self.px(ends.1), y)],
-                color: level.color,
-                width: 1.3,
-                dash: Some(level.dash),
+                style: ArmStyle {
+                    color: level.color,
+                    width: 1.3,
+                    dash: Some(level.dash),
+                },
             });
         }
         // The first arms last, and thin lines over thick ones: if two coincide, both stay visible.
@@ -122,9 +122,11 @@ impl Frame {
             let above = if shade.label.is_empty() { 0.0 } else { 20.0 };
             scene.push(Item::Line {
                 points: vec![(x, self.top - above), (x, self.top + self.height)],
-                color: AXIS,
-                width: 1.0,
-                dash: Some((3.0, 3.0)),
+                style: ArmStyle {
+                    color: AXIS,
+                    width: 1.0,
+                    dash: Some((3.0, 3.0)),
+                },
             });
         }
     }
@@ -134,7 +136,7 @@ impl Frame {
         let bottom = self.top + self.height;
         for &tick in &self.y.ticks {
             let y = self.py(tick);
-            scene.push(stroke(vec![(self.left, y), (right, y)], GRID, 1.0));
+            scene.push(stroke(vec![(self.left, y), (right, y)], GRID));
             if with_y_labels {
                 let at = (self.left - 7.0, y + SMALL * 0.36);
                 let label = self.y.label(tick);
@@ -147,7 +149,7 @@ impl Frame {
         }
         for (tick, label) in ticks {
             let x = self.px(tick);
-            scene.push(stroke(vec![(x, bottom), (x, bottom + 4.0)], AXIS, 1.0));
+            scene.push(stroke(vec![(x, bottom), (x, bottom + 4.0)], AXIS));
             let at = bottom + 6.0 + SMALL;
             // At the ends labels turn inwards, so that those of two panels never meet.
             let half = text_width(&label, SMALL, false) / 2.0;
@@ -160,11 +162,7 @@ impl Frame {
             };
             scene.text((x, at), &label, (SMALL, false), MUTED, anchor);
         }
-        scene.push(stroke(
-            vec![(self.left, bottom), (right, bottom)],
-            AXIS,
-            1.0,
-        ));
+        scene.push(stroke(vec![(self.left, bottom), (right, bottom)], AXIS));
     }
 
     fn draw_bands(&self, scene: &mut Scene, line: &Line) {
@@ -191,20 +189,18 @@ impl Frame {
                 &[(x, y)] => scene.push(Item::Dot(x, y, line.style.width, line.style.color)),
                 _ => scene.push(Item::Line {
                     points,
-                    color: line.style.color,
-                    width: line.style.width,
-                    dash: line.style.dash,
+                    style: line.style,
                 }),
             }
         }
     }
 }
 
-fn stroke(points: Vec<(f64, f64)>, color: Color, width: f64) -> Item {
-    Item::Line {
-        points,
+fn stroke(points: Vec<(f64, f64)>, color: Color) -> Item {
+    let style = ArmStyle {
         color,
-        width,
+        width: 1.0,
         dash: None,
-    }
+    };
+    Item::Line { points, style }
 }

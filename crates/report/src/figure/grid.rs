@@ -132,9 +132,10 @@ impl Figure {
             let middle = y - BODY * 0.33;
             scene.push(Item::Line {
                 points: vec![(x, middle), (x + SWATCH, middle)],
-                color: entry.style.color,
-                width: entry.style.width + 0.4,
-                dash: entry.style.dash,
+                style: ArmStyle {
+                    width: entry.style.width + 0.4,
+                    ..entry.style
+                },
             });
             scene.label((x + SWATCH + 7.0, y), &entry.label, (BODY, false), INK);
             x += wide + SPACE;

@@ -3,7 +3,7 @@
 use super::dash::dashes;
 use super::font::{LINE_HEIGHT, font, register_fonts};
 use super::scene::{Anchor, Color, Item, Scene, Text};
-use super::style::PAPER;
+use super::style::{ArmStyle, PAPER};
 use crate::ReportError;
 use plotters::coord::Shift;
 use plotters::prelude::{
@@ -147,20 +147,12 @@ impl<B: DrawingBackend> Painter<'_, B> {
                     color,
                     alpha,
                 } => self.polygon(points, rgb(*color).mix(*alpha)),
-                Item::Line {
-                    points,
-                    color,
-                    width,
-                    dash: None,
-                } => self.line(points, *color, *width),
-                Item::Line {
-                    points,
-                    color,
-                    width,
-                    dash: Some(dash),
-                } => dashes(points, *dash)
-                    .iter()
-                    .try_for_each(|dash| self.line(dash, *color, *width)),
+                Item::Line { points, style } => match style.dash {
+                    None => self.line(points, *style),
+                    Some(dash) => dashes(points, dash)
+                        .iter()
+                        .try_for_each(|dash| self.line(dash, *style)),
+                },
                 Item::Dot(x, y, radius, color) => self
                     .circle(*x, *y, radius + 1.2, PAPER)
                     .and_then(|()| self.circle(*x, *y, *radius, *color)),
@@ -191,7 +183,8 @@ impl<B: DrawingBackend> Painter<'_, B> {
             .map_err(text_of)
     }
 
-    fn line(&self, points: &[(f64, f64)], color: Color, width: f64) -> Result<(), String> {
+    fn line(&self, points: &[(f64, f64)], style: ArmStyle) -> Result<(), String> {
+        let ArmStyle { color, width, .. } = style;
         if self.vector {
             let style = ShapeStyle {
                 color: rgb(color).to_rgba(),

@@ -1,6 +1,7 @@
 //! A display list in logical pixels.
 
 use super::font::text_width;
+use super::style::ArmStyle;
 
 /// An RGB colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +41,7 @@ pub enum Item {
     /// A line through points.
     Line {
         points: Vec<(f64, f64)>,
-        color: Color,
-        width: f64,
-        /// Dash and gap.
-        dash: Option<(f64, f64)>,
+        style: ArmStyle,
     },
     /// A translucent polygon.
     Area {
