@@ -46,19 +46,11 @@ pub enum ReportError {
         /// The state of the cells.
         message: String,
     },
-    /// A figure could not be drawn.
-    #[error("cannot draw {figure}: {message}")]
-    Drawing {
-        /// The figure.
-        figure: String,
-        /// The cause.
-        message: String,
-    },
-    /// A page's template could not be filled in.
-    #[error("cannot render the {format} page: {message}")]
-    Template {
-        /// The format.
-        format: &'static str,
+    /// A figure or a page could not be made.
+    #[error("cannot {action}: {message}")]
+    Making {
+        /// `draw curves`, `render the html page`, ...
+        action: String,
         /// The cause.
         message: String,
     },
@@ -98,7 +90,7 @@ impl ReportError {
                 "a quotation is `<!-- quote: FOLDER; TABLE; COLUMN = VALUE -->` with `<!-- end -->` below it"
                     .to_owned(),
             ),
-            Self::Drawing { .. } | Self::Template { .. } | Self::Io { .. } => None,
+            Self::Making { .. } | Self::Io { .. } => None,
         }
     }
 

@@ -109,8 +109,8 @@ fn render(built: &Built) -> Result<BTreeMap<String, Vec<u8>>, ReportError> {
             }
             ReportFormat::Html => ("html", render::html(&built.page)?),
             ReportFormat::Csv => {
-                let failed = |error: csv::Error| ReportError::Template {
-                    format: "csv",
+                let failed = |error: csv::Error| ReportError::Making {
+                    action: "render the csv page".to_owned(),
                     message: error.to_string(),
                 };
                 ("csv", render::csv(&built.page).map_err(failed)?)

@@ -40,7 +40,7 @@ impl Drawing {
     /// Draws a scene.
     ///
     /// # Errors
-    /// [`ReportError::Drawing`] naming the figure.
+    /// [`ReportError::Making`] naming the figure.
     pub fn new(scene: Scene, name: &str) -> Result<Self, ReportError> {
         Ok(Self {
             name: name.to_owned(),
@@ -52,15 +52,15 @@ impl Drawing {
     /// The bitmap, at twice the logical size.
     ///
     /// # Errors
-    /// [`ReportError::Drawing`] naming the figure.
+    /// [`ReportError::Making`] naming the figure.
     pub fn png(&self) -> Result<Vec<u8>, ReportError> {
         png(&self.scene).map_err(|message| failed(&self.name, message))
     }
 }
 
 fn failed(name: &str, message: String) -> ReportError {
-    ReportError::Drawing {
-        figure: name.to_owned(),
+    ReportError::Making {
+        action: format!("draw {name}"),
         message,
     }
 }

@@ -13,10 +13,10 @@ const SCRIPT: &str = include_str!("../templates/page.js");
 /// The page. Links are relative to `ROOT/report/`.
 ///
 /// # Errors
-/// [`ReportError::Template`].
+/// [`ReportError::Making`].
 pub fn html(page: &Page) -> Result<String, ReportError> {
-    let failed = |error: minijinja::Error| ReportError::Template {
-        format: "html",
+    let failed = |error: minijinja::Error| ReportError::Making {
+        action: "render the html page".to_owned(),
         message: format!("{error:#}"),
     };
     let mut environment = Environment::new();
