@@ -3,6 +3,7 @@
 use crate::common;
 use crate::machine::utc_now;
 use crate::record;
+use crate::schema::text_enum;
 use crate::{BuildInfo, InputFile, MachineInfo, ResultsError, read_if_there, write_atomically};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,29 +15,18 @@ pub const MANIFEST_FILE: &str = "manifest.json";
 /// Version of the folder's layout. A reader refuses another one.
 pub const MANIFEST_SCHEMA: u32 = 2;
 
-/// Status of a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CellStatus {
-    /// Running, or killed without a chance to change the status.
-    Running,
-    /// Finished.
-    Complete,
-    /// Ended by an error.
-    Failed,
-    /// Ended by the user, or by a dropped writer.
-    Interrupted,
-}
-
-impl CellStatus {
-    /// The text in the manifest.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Complete => "complete",
-            Self::Failed => "failed",
-            Self::Interrupted => "interrupted",
-        }
+text_enum! {
+    /// Status of a cell.
+    CellStatus {
+        /// Running, or killed without a chance to change the status.
+        #[default]
+        Running = "running",
+        /// Finished.
+        Complete = "complete",
+        /// Ended by an error.
+        Failed = "failed",
+        /// Ended by the user, or by a dropped writer.
+        Interrupted = "interrupted",
     }
 }
 

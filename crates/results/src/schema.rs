@@ -102,7 +102,7 @@ macro_rules! text_enum {
         }
 
         impl $name {
-            /// The text stored in the tables.
+            /// The text that is stored.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)+
