@@ -128,9 +128,7 @@ impl Group {
 fn draw(count: usize, rng: &mut ChaCha8Rng) -> Vec<f64> {
     let mut weights = vec![0.0; count];
     for _ in 0..count {
-        if let Some(weight) = weights.get_mut(rng.random_range(0..count)) {
-            *weight += 1.0;
-        }
+        weights[rng.random_range(0..count)] += 1.0;
     }
     weights
 }
