@@ -157,6 +157,13 @@ impl Entry {
         Self::or_dash(value.map(|v| Number::plain(v, format!("{v:.decimals$}{unit}"))))
     }
 
+    /// Leaves out the paper's values as displayed.
+    pub(crate) fn forget_paper(&mut self) {
+        if let Self::Numbers { numbers } = self {
+            numbers.iter_mut().for_each(|number| number.against = None);
+        }
+    }
+
     /// A missing value.
     pub fn missing(reason: &str) -> Self {
         Self::Missing {

@@ -170,9 +170,7 @@ impl Source<'_> {
     /// Like [`Self::entry`], without the paper's value, which is shown in the metric's own table.
     pub fn bare_entry(&self, metric: Metric, at: &Where) -> Entry {
         let mut entry = self.entry(metric, at);
-        if let Entry::Numbers { numbers } = &mut entry {
-            numbers.iter_mut().for_each(|number| number.against = None);
-        }
+        entry.forget_paper();
         entry
     }
 

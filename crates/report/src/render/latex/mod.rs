@@ -93,18 +93,9 @@ fn of_figure(figure: &FigurePart, experiment: &str) -> String {
 /// The table without the paper's numbers, which have a table of their own.
 fn without_paper(table: &Table) -> Table {
     let mut table = table.clone();
-    for number in numbers(&mut table) {
-        number.against = None;
-    }
-    table
-}
-
-fn numbers(table: &mut Table) -> impl Iterator<Item = &mut Number> {
     let entries = table.rows.iter_mut().flatten();
-    entries.flat_map(|entry| match entry {
-        Entry::Numbers { numbers } => numbers.as_mut_slice(),
-        _ => &mut [],
-    })
+    entries.for_each(Entry::forget_paper);
+    table
 }
 
 /// The number of an entry with a single one.
