@@ -108,12 +108,7 @@ fn of_metric(source: &Source, metric: Metric) -> Table {
 
 fn heads(source: &Source, with_mean: bool) -> Vec<Head> {
     let mut heads = Source::heads(source.row_axes());
-    let columns = source.columns();
-    heads.extend(
-        columns
-            .iter()
-            .map(|c| Head::numbers(&source.column_title(c))),
-    );
+    heads.extend(source.column_heads());
     if with_mean {
         heads.push(Head::numbers("mean"));
     }

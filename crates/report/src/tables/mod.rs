@@ -160,6 +160,12 @@ impl Source<'_> {
         }
     }
 
+    /// The heads of the columns, which are numbers.
+    pub fn column_heads(&self) -> Vec<Head> {
+        let head = |column: &Where| Head::numbers(&self.column_title(column));
+        self.columns().iter().map(head).collect()
+    }
+
     pub fn entry(&self, metric: Metric, at: &Where) -> Entry {
         match self.estimates.value(metric, at) {
             Some(estimate) => Entry::number(self.number(metric, &estimate, at)),

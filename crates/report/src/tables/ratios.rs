@@ -71,11 +71,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     let mut head = vec![Head::words("arms")];
     head.extend(Source::heads(&axes));
     head.push(Head::words("metric"));
-    head.extend(
-        columns
-            .iter()
-            .map(|c| Head::numbers(&source.column_title(c))),
-    );
+    head.extend(source.column_heads());
     if columns.len() > 1 {
         head.push(Head::numbers("ratio of means"));
     }
