@@ -148,9 +148,6 @@ pub fn implied_overhead() -> Result<f64, ReportError> {
 }
 
 /// Cost of a round in the paper's Table 1, in target steps.
-///
-/// # Errors
-/// As [`implied_overhead`].
 pub fn implied_price() -> Result<f64, ReportError> {
     let path = Path::new(TABLE_1.0);
     let table = parse(path, TABLE_1.1)?;

@@ -37,10 +37,6 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// Draws a scene.
-    ///
-    /// # Errors
-    /// [`ReportError::Making`] naming the figure.
     pub fn new(scene: Scene, name: &str) -> Result<Self, ReportError> {
         Ok(Self {
             name: name.to_owned(),
@@ -50,9 +46,6 @@ impl Drawing {
     }
 
     /// The bitmap, at twice the logical size.
-    ///
-    /// # Errors
-    /// [`ReportError::Making`] naming the figure.
     pub fn png(&self) -> Result<Vec<u8>, ReportError> {
         png(&self.scene).map_err(|message| failed(&self.name, message))
     }

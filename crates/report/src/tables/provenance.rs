@@ -11,9 +11,6 @@ use results::bootstrap::RESAMPLES;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Terms and definitions for a page.
-///
-/// # Errors
-/// As [`implied_price`].
 pub fn definitions(
     experiment: &Experiment,
     stage: &Stage,
