@@ -70,33 +70,13 @@ pub enum ServeError {
     /// A path has no last part to name a model by.
     #[error("{}: has no name", .0.display())]
     NoName(PathBuf),
-    /// The working directory, which a model is named by, cannot be found.
-    #[error("the working directory")]
-    WorkingDirectory {
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A target cannot be decoded with the drafter.
-    #[error("target `{name}`")]
-    Target {
-        /// Name of the target.
-        name: String,
+    /// Something cannot be used: an option, a target, saved weights, a file.
+    #[error("{what}")]
+    Of {
+        /// A name for it.
+        what: String,
         /// The cause.
-        source: Box<SpecError>,
-    },
-    /// The drafter cannot keep the states that its last blocks learn from.
-    #[error("--learn-blocks")]
-    LearnBlocks {
-        /// The cause.
-        source: Box<ModelsError>,
-    },
-    /// The saved weights of an adapter cannot be used.
-    #[error("what `{name}` learnt")]
-    Learnt {
-        /// Name of the adapter.
-        name: String,
-        /// The cause.
-        source: Box<OnlineError>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A learner of recorded answers has no options of learning.
     #[error("nothing is to be learnt")]
@@ -130,14 +110,6 @@ pub enum ServeError {
         /// Its error message; empty if there is none.
         message: String,
     },
-    /// A reply does not describe a target.
-    #[error("{url}: no description of a target")]
-    NoDescription {
-        /// Address of the description.
-        url: String,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
     /// The server of a remote target uses another version of the protocol.
     #[error(
         "{url}: speaks version {version} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides"
@@ -152,32 +124,6 @@ pub enum ServeError {
     /// address.
     #[error("{0}: a tokenizer larger than its model")]
     LargerTokenizer(String),
-    /// The folder for the tokenizer of a remote target cannot be created.
-    #[error("a folder for the target's tokenizer")]
-    TokenizerFolder {
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The tokenizer of a remote target cannot be written.
-    #[error("the target's tokenizer")]
-    Tokenizer {
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// The tokenizer or the template of a remote target cannot be used.
-    #[error("the files of {url}")]
-    Files {
-        /// Address of its server.
-        url: String,
-        /// The cause.
-        source: Box<ModelsError>,
-    },
-    /// Drafts cannot be encoded for a remote target.
-    #[error("a round")]
-    Round {
-        /// The encoder's error.
-        source: postcard::Error,
-    },
     /// Other machines can reach an address that needs no key; the value is the address.
     #[error(
         "{0} can be reached from other machines\nhint: give an --api-key, or listen on 127.0.0.1"
@@ -209,16 +155,14 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    pub(crate) fn target(name: &str, source: SpecError) -> Self {
-        Self::Target {
-            name: name.to_owned(),
-            source: Box::new(source),
-        }
-    }
-
-    pub(crate) fn learn_blocks(source: ModelsError) -> Self {
-        Self::LearnBlocks {
-            source: Box::new(source),
+    /// The error of `what` by its cause.
+    pub(crate) fn of<E: Into<Box<dyn Error + Send + Sync>>>(
+        what: impl Into<String>,
+    ) -> impl FnOnce(E) -> Self {
+        let what = what.into();
+        move |source| Self::Of {
+            what,
+            source: source.into(),
         }
     }
 
@@ -408,10 +352,7 @@ mod tests {
         let error = ServeError::from(error);
         assert!(passed_on(&error).is::<LmError>());
         assert_eq!(error.in_full(), inner);
-        let error = ServeError::Learnt {
-            name: "L".to_owned(),
-            source: Box::new(OnlineError::from(LmError::OtherModel)),
-        };
+        let error = ServeError::of("what `L` learnt")(OnlineError::from(LmError::OtherModel));
         assert!(passed_on(&error).is::<ServeError>());
         let cause = error.source().map(online::passed_on);
         assert!(cause.is_some_and(|cause| cause.is::<LmError>()));

@@ -311,7 +311,7 @@ pub fn name_of(path: &std::path::Path) -> Result<String> {
     let last = last.unwrap_or_default();
     if last.is_empty() || last == "." || last == ".." {
         let absolute = std::path::absolute(path);
-        let absolute = absolute.map_err(|source| ServeError::WorkingDirectory { source })?;
+        let absolute = absolute.map_err(ServeError::of("the working directory"))?;
         let name = absolute
             .file_name()
             .map(|n| n.to_string_lossy().into_owned());

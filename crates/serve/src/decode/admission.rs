@@ -186,7 +186,7 @@ impl Decoder {
         let mut drafter = self.models.drafter.engine(self.options.drafter_engine())?;
         if let Some(blocks) = self.terms().map(|terms| terms.blocks).filter(|n| *n > 0) {
             let kept = drafter.keep_states(blocks);
-            kept.map_err(ServeError::learn_blocks)?;
+            kept.map_err(ServeError::of("--learn-blocks"))?;
         }
         let model = match target.folder() {
             Some(folder) => TargetModel::Local(folder.engine(self.options.engine)?),
@@ -202,7 +202,7 @@ impl Decoder {
             ..SessionConfig::new(VerifyMode::Exact, 1)
         };
         let session = Session::new(drafter, model, target.pair.clone(), config)
-            .map_err(|source| ServeError::target(&target.name, source))?;
+            .map_err(ServeError::of(format!("target `{}`", target.name)))?;
         Ok(Slot::new(index, session))
     }
 

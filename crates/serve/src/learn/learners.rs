@@ -84,10 +84,7 @@ impl Learners {
                 let names = saved.names()?;
                 if key.is_empty() && !names.is_empty() || names.contains(&key) {
                     let loaded = learner.load(&saved.learnt());
-                    loaded.map_err(|source| ServeError::Learnt {
-                        name: name.to_owned(),
-                        source: Box::new(source),
-                    })?;
+                    loaded.map_err(ServeError::of(format!("what `{name}` learnt")))?;
                 }
             }
             self.by_name.insert(key.clone(), learner);

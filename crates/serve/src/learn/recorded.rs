@@ -174,7 +174,7 @@ impl RecordedLearner {
         if terms.blocks > 0 {
             drafter
                 .keep_states(terms.blocks)
-                .map_err(ServeError::learn_blocks)?;
+                .map_err(ServeError::of("--learn-blocks"))?;
         }
         let config = SessionConfig::new(VerifyMode::Exact, 1);
         let replay = Replay {
@@ -184,7 +184,7 @@ impl RecordedLearner {
             len: 0,
         };
         let session = Session::new(drafter, replay, target.pair.clone(), config)
-            .map_err(|source| ServeError::target(&target.name, source))?;
+            .map_err(ServeError::of(format!("target `{}`", target.name)))?;
         let cache = known.caches.remove(&target.pair.target.fingerprint());
         let cache = cache.unwrap_or_else(|| NgramCache::new(options.cache_config()));
         let mut learner = Self {

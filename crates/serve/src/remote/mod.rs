@@ -118,11 +118,8 @@ impl Remote {
             name => format!("{TARGETS}/{}", encoded(name, "-._~%")),
         };
         let info = remote.get(&path)?;
-        let described = serde_json::from_slice(&info);
-        remote.info = described.map_err(|source| ServeError::NoDescription {
-            url: format!("{}{path}", remote.url),
-            source,
-        })?;
+        let what = format!("{}{path}: no description of a target", remote.url);
+        remote.info = serde_json::from_slice(&info).map_err(ServeError::of(what))?;
         if remote.info.version != VERSION {
             return Err(ServeError::OtherVersion {
                 url: remote.url,
@@ -138,8 +135,8 @@ impl Remote {
 
     /// Loads tokenizer and template through a temporary folder.
     fn text(&self) -> Result<ModelText<TargetId>> {
-        let folder =
-            tempfile::tempdir().map_err(|source| ServeError::TokenizerFolder { source })?;
+        let folder = tempfile::tempdir();
+        let folder = folder.map_err(ServeError::of("a folder for the target's tokenizer"))?;
         let info = &self.info;
         let known = |file: &&&str| info.files.iter().any(|other| other == **file);
         let name = encoded(&info.name, "-._~");
@@ -148,14 +145,11 @@ impl Remote {
             let path = folder.path().join(file);
             let made = path.parent().map_or(Ok(()), std::fs::create_dir_all);
             made.and_then(|()| std::fs::write(path, bytes))
-                .map_err(|source| ServeError::Tokenizer { source })?;
+                .map_err(ServeError::of("the target's tokenizer"))?;
         }
         // What the server's target is decoded by need not be known here.
         let text = ModelText::alone(folder.path(), info.vocab_size, info.context);
-        let (mut text, _) = text.map_err(|source| ServeError::Files {
-            url: self.url.clone(),
-            source: Box::new(source),
-        })?;
+        let (mut text, _) = text.map_err(ServeError::of(format!("the files of {}", self.url)))?;
         if let Some(stop) = &info.stop {
             let most = text.template.max_prompt_tokens();
             text = text.with_ends(stop.iter().copied().collect(), most);
@@ -214,7 +208,7 @@ impl Remote {
 
     fn post(&self, rounds: &Rounds) -> Result<Answers> {
         let clock = Instant::now();
-        let body = postcard::to_stdvec(rounds).map_err(|source| ServeError::Round { source })?;
+        let body = postcard::to_stdvec(rounds).map_err(ServeError::of("a round"))?;
         let send = || {
             let mut request = self.agent.post(format!("{}{ROUNDS}", self.url));
             request = request.header("content-type", "application/octet-stream");
