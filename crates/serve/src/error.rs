@@ -61,9 +61,9 @@ pub enum ServeError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// There is no target.
-    #[error("there is no target")]
-    NoTarget,
+    /// Something that is needed was not given; the value says what.
+    #[error("{0}")]
+    Missing(&'static str),
     /// Two targets have one name; the value is the name.
     #[error("two targets are called `{0}`\nhint: --target NAME=DIR names one")]
     SameName(String),
@@ -78,18 +78,6 @@ pub enum ServeError {
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A learner of recorded answers has no options of learning.
-    #[error("nothing is to be learnt")]
-    NoLearning,
-    /// A learner of recorded answers has no state.
-    #[error("there is no state to learn into")]
-    NoState,
-    /// A recorded answer has no tokens.
-    #[error("an answer without tokens")]
-    NoTokens,
-    /// A target that is to be decoded here is on another machine.
-    #[error("the target is elsewhere")]
-    Elsewhere,
     /// The server of a remote target does not answer, or not as such a server does.
     #[error(
         "the target at {url} does not answer: {reason}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"

@@ -154,7 +154,7 @@ impl Models {
             });
         }
         if targets.is_empty() {
-            return Err(ServeError::NoTarget);
+            return Err(ServeError::Missing("there is no target"));
         }
         Ok(Self { drafter, targets })
     }

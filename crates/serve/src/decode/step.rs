@@ -260,7 +260,7 @@ impl Decoder {
         let (models, options) = (&self.models, &self.options);
         let engine = |target: usize| match models.targets[target].folder() {
             Some(folder) => Ok(folder.engine(options.engine)?),
-            None => Err(ServeError::Elsewhere),
+            None => Err(ServeError::Internal("the target is elsewhere")),
         };
         let vocab = |target: usize| models.targets[target].vocab_size;
         self.verifiers.begin(engine, vocab);

@@ -160,11 +160,13 @@ impl RecordedLearner {
     /// `options` without `state` or `learn`; models that cannot be read; a state of another drafter
     /// or in use.
     pub fn open(options: Options) -> Result<Self> {
-        let learn = options.learn.ok_or(ServeError::NoLearning)?;
+        let learn = options.learn;
+        let learn = learn.ok_or(ServeError::Missing("nothing is to be learnt"))?;
         let models = Arc::new(Models::of_texts(&options)?);
         let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
-        let (state, mut known) =
-            open_state(&models, &options, Some(learn.part()))?.ok_or(ServeError::NoState)?;
+        let state = open_state(&models, &options, Some(learn.part()))?;
+        let no_state = ServeError::Missing("there is no state to learn into");
+        let (state, mut known) = state.ok_or(no_state)?;
         let root = options.state.clone();
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
         let heads = heads_of(&models, &options);
@@ -351,7 +353,7 @@ fn replay(
     sink: &mut dyn TeacherSink,
 ) -> Result<Totals> {
     if answer.tokens.is_empty() {
-        return Err(ServeError::NoTokens);
+        return Err(ServeError::Missing("an answer without tokens"));
     }
     session.configure(SessionConfig {
         acceptance: Acceptance::Token,

@@ -17,11 +17,6 @@ pub(crate) struct RemoteTarget {
     context: usize,
 }
 
-/// The error of computing with a remote target here.
-#[derive(Debug, thiserror::Error)]
-#[error("the target is elsewhere")]
-struct Elsewhere;
-
 impl RemoteTarget {
     /// A session with this number, which must not be guessable.
     pub(crate) fn new(session: u64, vocab: usize, context: usize) -> Self {
@@ -100,7 +95,7 @@ impl LanguageModel for RemoteTarget {
     }
 
     fn forward(&mut self, _: &[u32], _: &mut Vec<f32>) -> Result<(), ModelError> {
-        Err(ModelError::new(Elsewhere))
+        Err(ModelError::new("the target is elsewhere"))
     }
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
