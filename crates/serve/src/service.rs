@@ -14,7 +14,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use crate::decode::command::{Command, CommandChannel};
 use crate::decode::{Decoder, VerifyRequest};
 use crate::error::{ApiError, Result, ServeError};
-use crate::learn::{LearnerHandle, LearnerThread, open_state, publish_saved};
+use crate::learn::queue::LearnerQueue;
+use crate::learn::{LearnerThread, open_state, publish_saved};
 use crate::models::{Models, Target};
 use crate::options::Options;
 use crate::remote::wire::{Answers, Round};
@@ -31,7 +32,7 @@ pub struct Service {
     stats: Arc<Stats>,
     commands: Sender<Command>,
     permits: Arc<Semaphore>,
-    learner: Option<LearnerHandle>,
+    learner: Option<LearnerQueue>,
     threads: Option<Threads>,
 }
 
@@ -92,9 +93,9 @@ impl Service {
             });
         }
         let (commands, inbox) = channel();
-        let (learner, handle, state) = match options.learn {
+        let (learner, queue, state) = match options.learn {
             Some(learn) => {
-                let (learner, handle) = LearnerThread::new(
+                let (learner, queue) = LearnerThread::new(
                     Arc::clone(&models),
                     Arc::clone(&options),
                     learn,
@@ -102,7 +103,7 @@ impl Service {
                     commands.clone(),
                     state,
                 )?;
-                (Some(learner), Some(handle), None)
+                (Some(learner), Some(queue), None)
             }
             None => {
                 if let Some(state) = &state {
@@ -119,7 +120,7 @@ impl Service {
                 receiver: inbox,
                 sender: &commands,
             },
-            handle.as_ref().map(|handle| handle.queue.clone()),
+            queue.clone(),
             known,
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -137,7 +138,7 @@ impl Service {
                 known: last,
                 state,
             }),
-            learner: handle,
+            learner: queue,
             models,
             options,
             stats,

@@ -8,7 +8,7 @@ use super::sequence::{Prefilling, Sequence, Slot, WeightsVersion};
 use super::target_model::TargetModel;
 use super::{Decoder, fail};
 use crate::error::{ApiError, Result, ServeError};
-use crate::learn::queue::{LearnerQueue, Terms};
+use crate::learn::queue::Terms;
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
 use crate::request::{Event, Job, Request};
@@ -152,7 +152,7 @@ impl Decoder {
     }
 
     pub(super) fn terms(&self) -> Option<Terms> {
-        self.learner.as_ref().map(LearnerQueue::terms)
+        self.learner.as_ref().map(|learner| learner.terms)
     }
 
     /// The idle slot whose caches hold most of a prompt. If none holds half of it: a new slot or, if

@@ -16,7 +16,6 @@ use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, Failures, fail_with, shared};
 use crate::error::{ApiError, ServeError};
-use crate::learn::queue::LearnerQueue;
 use crate::request::Event;
 use crate::stats::Step;
 
@@ -323,7 +322,7 @@ impl Decoder {
             let target = &self.models.targets[sequence.slot.target];
             match reason {
                 Ok(Some(reason)) => {
-                    let terms = self.learner.as_ref().map(LearnerQueue::terms);
+                    let terms = self.terms();
                     let room = positions(&self.models.drafter);
                     let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;

@@ -10,7 +10,7 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::time::{Duration, Instant};
 
 use adaptive_draft::SCALARS;
@@ -59,25 +59,6 @@ pub(crate) struct LearnerThread {
     answers: u64,
 }
 
-/// The other end of a [`LearnerThread`].
-pub(crate) struct LearnerHandle {
-    messages: SyncSender<LearnerMessage>,
-    pub(crate) queue: LearnerQueue,
-}
-
-impl LearnerHandle {
-    /// Asks for a saving soon.
-    pub(crate) fn save(&self) {
-        // A full queue means that the learner is at work; it saves by itself in time.
-        let _ = self.messages.try_send(LearnerMessage::Save);
-    }
-
-    /// Ends the learner's thread.
-    pub(crate) fn stop(&self) {
-        let _ = self.messages.send(LearnerMessage::Stop);
-    }
-}
-
 impl LearnerThread {
     /// Starts from the state in `options.state`, if there is one, and sends its weights and heads
     /// to the decode thread at once.
@@ -88,7 +69,7 @@ impl LearnerThread {
         stats: Arc<Stats>,
         decoder: Sender<Command>,
         state: Option<StateFolder>,
-    ) -> Result<(Self, LearnerHandle)> {
+    ) -> Result<(Self, LearnerQueue)> {
         let budget = options.example_bytes;
         let root = options.state.clone();
         let mut learners = Learners::new(learn, budget, Arc::clone(&models), root);
@@ -97,7 +78,7 @@ impl LearnerThread {
         let (sender, messages) = sync_channel(WAITING);
         let held = Arc::new(AtomicUsize::new(0));
         let queue = LearnerQueue {
-            messages: sender.clone(),
+            messages: sender,
             terms,
             held: Arc::clone(&held),
             limit: budget,
@@ -125,11 +106,7 @@ impl LearnerThread {
             &thread.options,
             &thread.decoder,
         )?;
-        let handle = LearnerHandle {
-            messages: sender,
-            queue,
-        };
-        Ok((thread, handle))
+        Ok((thread, queue))
     }
 
     /// Learns until it is told to stop, then waits for what the decode thread knows and saves a

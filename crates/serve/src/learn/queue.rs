@@ -47,19 +47,26 @@ pub(super) enum LearnerMessage {
     Stop,
 }
 
-/// The decode thread's end of the learner's queue.
+/// The other end of a [`LearnerThread`](super::LearnerThread).
 #[derive(Clone)]
 pub(crate) struct LearnerQueue {
     pub(super) messages: SyncSender<LearnerMessage>,
-    pub(super) terms: Terms,
+    pub(crate) terms: Terms,
     /// Bytes of the examples that wait. `limit`: their maximum.
     pub(super) held: Arc<AtomicUsize>,
     pub(super) limit: usize,
 }
 
 impl LearnerQueue {
-    pub(crate) fn terms(&self) -> Terms {
-        self.terms
+    /// Asks for a saving soon.
+    pub(crate) fn save(&self) {
+        // A full queue means that the learner is at work; it saves by itself in time.
+        let _ = self.messages.try_send(LearnerMessage::Save);
+    }
+
+    /// Ends the learner's thread.
+    pub(crate) fn stop(&self) {
+        let _ = self.messages.send(LearnerMessage::Stop);
     }
 
     /// Queues the examples of an answer, unless too many wait: decoding never waits for learning.
