@@ -11,7 +11,7 @@ use models::{TargetFolder, engine_options};
 use online::{ArmState, StateFolder};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::decode::command::{Command, CommandChannel};
+use crate::decode::command::Command;
 use crate::decode::{Decoder, VerifyRequest};
 use crate::error::{ApiError, Result, ServeError};
 use crate::learn::queue::LearnerQueue;
@@ -54,7 +54,7 @@ impl Service {
     /// # Errors
     /// Options of 0 that must be at least 1; models that cannot be loaded or do not fit the memory;
     /// a state that is damaged, in use, or of another drafter.
-    pub fn start(options: Options) -> Result<Self> {
+    pub fn start(mut options: Options) -> Result<Self> {
         for (option, number) in [
             ("--parallel", options.parallel),
             ("--k", options.draft_length),
@@ -75,7 +75,6 @@ impl Service {
         }
         let models = Arc::new(Models::load(&options)?);
         check_memory(&models, &options)?;
-        let mut options = options;
         options.learn = options.learn.map(|learn| {
             let keeps_states = options.engine.device.is_cpu();
             learn.suited(models.drafter.config(), keeps_states)
@@ -116,10 +115,8 @@ impl Service {
             Arc::clone(&models),
             Arc::clone(&options),
             Arc::clone(&stats),
-            CommandChannel {
-                receiver: inbox,
-                sender: &commands,
-            },
+            inbox,
+            &commands,
             queue.clone(),
             known,
         )?;

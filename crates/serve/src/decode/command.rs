@@ -1,7 +1,7 @@
 //! Messages to the decode thread.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use adaptive_draft::Head;
@@ -28,11 +28,4 @@ pub(crate) enum Command {
     Snapshot(Sender<ArmState>),
     /// No more requests are taken; running answers have until then.
     Stop(Instant),
-}
-
-/// Both ends of the channel of messages to the decode thread.
-pub(crate) struct CommandChannel<'a> {
-    pub(crate) receiver: Receiver<Command>,
-    /// The end for the threads that wait for remote targets.
-    pub(crate) sender: &'a Sender<Command>,
 }

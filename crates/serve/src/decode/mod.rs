@@ -25,7 +25,7 @@ mod verifier;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use adaptive_draft::Head;
@@ -40,7 +40,7 @@ use crate::options::Options;
 use crate::request::{Event, Job};
 use crate::stats::Stats;
 
-use command::{Command, CommandChannel};
+use command::Command;
 use corpora::Corpora;
 use costs::TargetCosts;
 use lengths::DraftLengths;
@@ -101,12 +101,14 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// Creates a first slot of every target, so that unusable models are reported at the start, and
     /// measures a plain step of those that are local, with the costs of drafts where lengths follow
-    /// them.
+    /// them. `replies` is the sending end of `commands`, for the threads that wait for remote
+    /// targets.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
         stats: Arc<Stats>,
-        channel: CommandChannel<'_>,
+        commands: Receiver<Command>,
+        replies: &Sender<Command>,
         learner: Option<LearnerQueue>,
         mut known: ArmState,
     ) -> Result<Self> {
@@ -142,10 +144,7 @@ impl Decoder {
                 .lookup
                 .map(|scope| Corpora::new(scope, options.lookup_bytes, texts)),
             running: Vec::new(),
-            remote_queue: RemoteQueue::start(&models, options.parallel, {
-                let commands = channel.sender.clone();
-                move |reply| commands.send(Command::RemoteReply(reply)).is_ok()
-            })?,
+            remote_queue: RemoteQueue::start(&models, options.parallel, replies)?,
             replies: Vec::new(),
             idle: Vec::new(),
             verifiers: Verifiers::new(sessions, idle),
@@ -157,7 +156,7 @@ impl Decoder {
             models,
             options,
             stats,
-            commands: channel.receiver,
+            commands,
             learner,
         };
         let by_costs = decoder.options.adapt_length || decoder.options.lookup.is_some();

@@ -4,6 +4,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::command::Command;
 use crate::error::Result;
 use crate::models::Models;
 use crate::remote::wire::{Answers, Round};
@@ -35,20 +36,20 @@ pub(super) struct RemoteQueue {
 
 impl RemoteQueue {
     /// Starts the threads that send rounds to remote targets, if there are any; they end when this
-    /// is dropped. `reply` takes the replies, and returns false once nobody reads them.
+    /// is dropped, or once nobody reads their `replies`.
     pub(super) fn start(
         models: &Arc<Models>,
         parallel: usize,
-        reply: impl Fn(Reply) -> bool + Clone + Send + 'static,
+        replies: &Sender<Command>,
     ) -> Result<Self> {
         let (sender, batches) = channel();
         let far = models.targets.iter().any(|t| t.remote().is_some());
         let batches = Arc::new(Mutex::new(batches));
         for _ in 0..if far { parallel.min(MAX_REQUESTS) } else { 0 } {
             let (models, batches) = (Arc::clone(models), Arc::clone(&batches));
-            let reply = reply.clone();
+            let replies = replies.clone();
             let builder = std::thread::Builder::new().name("remote".to_owned());
-            builder.spawn(move || run(&models, &batches, reply))?;
+            builder.spawn(move || run(&models, &batches, &replies))?;
         }
         Ok(Self { sender, next: 0 })
     }
@@ -66,7 +67,7 @@ impl RemoteQueue {
     }
 }
 
-fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, reply: impl Fn(Reply) -> bool) {
+fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, replies: &Sender<Command>) {
     loop {
         let next = batches
             .lock()
@@ -81,7 +82,8 @@ fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, reply: impl Fn(R
         };
         let answers;
         (batch.rounds, answers) = remote.verify(rounds);
-        if !reply(Reply { batch, answers }) {
+        let reply = Command::RemoteReply(Reply { batch, answers });
+        if replies.send(reply).is_err() {
             return;
         }
     }
