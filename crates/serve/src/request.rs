@@ -1,6 +1,6 @@
 //! Checked requests to the decode thread, in tokens, and the events that it answers with.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use spec_decode::Sampling;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -59,9 +59,14 @@ impl Job {
         self.send(event);
     }
 
-    /// True if the client has hung up.
-    pub(crate) fn abandoned(&self) -> bool {
-        self.events.is_closed()
+    /// True if the client has hung up, or the answer took longer than `limit`; the client is then
+    /// told so.
+    pub(crate) fn given_up(&self, limit: Duration) -> bool {
+        let late = self.arrived.elapsed() > limit;
+        if late {
+            self.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
+        }
+        late || self.events.is_closed()
     }
 }
 

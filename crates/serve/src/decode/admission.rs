@@ -7,11 +7,11 @@ use super::lengths::{Drafts, LengthPolicy, Lookup};
 use super::sequence::{Prefilling, Sequence, Slot, WeightsVersion};
 use super::target_model::TargetModel;
 use super::{Decoder, fail};
-use crate::error::{ApiError, Result, ServeError};
+use crate::error::{Result, ServeError};
 use crate::learn::queue::Terms;
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
-use crate::request::{Event, Job, Request};
+use crate::request::{Job, Request};
 
 /// Number of prompt tokens that are read in a step, so that running answers continue while a long
 /// prompt is read.
@@ -22,13 +22,7 @@ impl Decoder {
     /// order of arrival.
     pub(super) fn admit(&mut self) {
         let limit = self.options.timeout;
-        let late = |job: &Job| job.arrived.elapsed() > limit;
-        self.waiting.retain(|job| {
-            if late(job) {
-                job.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
-            }
-            !late(job) && !job.abandoned()
-        });
+        self.waiting.retain(|job| !job.given_up(limit));
         while self.running.len() + self.prefilling.len() < self.options.parallel
             && !self.waiting.is_empty()
         {

@@ -436,7 +436,7 @@ impl Sequence {
     }
 
     /// Releases the slot, with its caches as they are.
-    pub(crate) fn release(self) -> (Slot, Job) {
+    pub(crate) fn release(self) -> Slot {
         let mut slot = self.slot;
         if self.awaited.is_some()
             && let TargetModel::Remote(target) = slot.session.target_mut()
@@ -445,7 +445,7 @@ impl Sequence {
             target.renew(random_number());
         }
         slot.last_used = Instant::now();
-        (slot, self.job)
+        slot
     }
 }
 

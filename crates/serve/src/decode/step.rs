@@ -16,7 +16,6 @@ use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, Failures, fail_with, shared};
 use crate::error::{ApiError, ServeError};
-use crate::request::Event;
 use crate::stats::Step;
 
 /// Time between two measurements of a plain step.
@@ -380,42 +379,22 @@ impl Decoder {
             if let Some(answer) = sequence.policy.end() {
                 self.stats.leave(&answer, false);
             }
-            let (slot, _) = sequence.release();
-            self.idle.push(slot);
+            self.idle.push(sequence.release());
         }
     }
 
     /// Ends answers whose client has hung up or that took too long.
     pub(super) fn end_abandoned(&mut self) {
         let limit = self.options.timeout;
-        let mut i = 0;
-        while i < self.running.len() {
-            let job = &self.running[i].job;
-            let late = job.arrived.elapsed() > limit;
-            if !late && !job.abandoned() {
-                i += 1;
-                continue;
-            }
-            if late {
-                job.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
-            }
-            self.stats.cancelled();
-            let mut sequence = self.running.remove(i);
-            if let Some(answer) = sequence.policy.end() {
-                self.stats.leave(&answer, false);
-            }
-            let (slot, _) = sequence.release();
-            self.idle.push(slot);
-        }
-        let (late, prefilling): (VecDeque<Prefilling>, VecDeque<Prefilling>) =
-            std::mem::take(&mut self.prefilling)
-                .into_iter()
-                .partition(|prefilling| {
-                    prefilling.job.arrived.elapsed() > limit || prefilling.job.abandoned()
-                });
+        let running = self.running.iter().enumerate();
+        let ended = running.filter(|(_, sequence)| sequence.job.given_up(limit));
+        let ended: Ended = ended.map(|(i, _)| (i, None)).collect();
+        self.end_answers(Failures::new(), ended);
+        let prefilling = std::mem::take(&mut self.prefilling).into_iter();
+        let (ended, prefilling): (VecDeque<Prefilling>, VecDeque<Prefilling>) =
+            prefilling.partition(|prefilling| prefilling.job.given_up(limit));
         self.prefilling = prefilling;
-        for Prefilling { job, slot, .. } in late {
-            job.send(Event::Failed(ApiError::Timeout(limit.as_secs())));
+        for Prefilling { slot, .. } in ended {
             self.stats.cancelled();
             self.idle.push(slot);
         }
