@@ -50,11 +50,9 @@ use target_model::TargetModel;
 use verifier::Verifiers;
 pub(crate) use verifier::VerifyRequest;
 
-/// Answers that failed in a step, by index.
-type Failures = Vec<(usize, ApiError)>;
-
-/// Answers that ended in a step, by index, with the reason; `None` if the client has hung up.
-type Ended = Vec<(usize, Option<&'static str>)>;
+/// Answers that ended in a step, by index, with the reason (`None` if nobody waits for them any
+/// more) or the failure.
+type Ended = Vec<(usize, Result<Option<&'static str>, ApiError>)>;
 
 /// Time between two checks of clients while there is nothing to do but to wait for replies.
 const CLIENT_CHECK: Duration = Duration::from_millis(50);

@@ -6,7 +6,7 @@ use spec_decode::{LanguageModel, SpecError, StreamName};
 use super::remote_queue::{RemoteBatch, Reply};
 use super::sequence::{Sequence, Stage};
 use super::target_model::TargetModel;
-use super::{Decoder, Ended, Failures, shared};
+use super::{Decoder, Ended, shared};
 use crate::error::ApiError;
 use crate::remote::wire::{Refusal, Round, RoundVerdict};
 use crate::stats::Step;
@@ -85,7 +85,7 @@ impl Decoder {
 
     /// Sends the drafts for remote targets, one request per target. This comes before any draft of
     /// the step is committed: the message depends on the n-grams that were drafted with.
-    pub(super) fn send_rounds(&mut self, step: &mut Step, failed: &mut Failures) {
+    pub(super) fn send_rounds(&mut self, step: &mut Step, ended: &mut Ended) {
         for target in 0..self.models.targets.len() {
             if self.models.targets[target].remote().is_none() {
                 continue;
@@ -104,7 +104,7 @@ impl Decoder {
                         tickets.push(ticket);
                         rounds.push(round);
                     }
-                    Some(Err(e)) => failed.push((i, ApiError::Internal(e.to_string()))),
+                    Some(Err(e)) => ended.push((i, Err(ApiError::Internal(e.to_string())))),
                 }
             }
             self.send(
@@ -127,12 +127,7 @@ impl Decoder {
     }
 
     /// Commits the rounds whose replies have come.
-    pub(super) fn commit_replies(
-        &mut self,
-        step: &mut Step,
-        failed: &mut Failures,
-        ended: &mut Ended,
-    ) {
+    pub(super) fn commit_replies(&mut self, step: &mut Step, ended: &mut Ended) {
         for Reply { batch, answers } in std::mem::take(&mut self.replies) {
             if let Some(remote) = self.models.targets[batch.target].remote() {
                 self.stats.traffic(batch.target, &remote.traffic);
@@ -155,8 +150,8 @@ impl Decoder {
                     Ok(Some(Ok(verdict))) => {
                         sequence.awaited = None;
                         match sequence.apply_verdict(verdict) {
-                            Ok(logits) => self.commit(i, &logits, step, failed, ended),
-                            Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
+                            Ok(logits) => self.commit(i, &logits, step, ended),
+                            Err(e) => ended.push((i, Err(ApiError::Internal(e.to_string())))),
                         }
                     }
                     Ok(Some(Err(Refusal::Unknown))) if !batch.again => {
@@ -164,10 +159,10 @@ impl Decoder {
                         again.rounds.push(sequence.with_whole_text(round));
                     }
                     Ok(Some(Err(refusal))) => {
-                        failed.push((i, ApiError::Target(refusal.to_string())));
+                        ended.push((i, Err(ApiError::Target(refusal.to_string()))));
                     }
-                    Ok(None) => failed.push((i, ApiError::Internal("no answer".to_owned()))),
-                    Err(error) => failed.push((i, error.clone())),
+                    Ok(None) => ended.push((i, Err(ApiError::Internal("no answer".to_owned())))),
+                    Err(error) => ended.push((i, Err(error.clone()))),
                 }
             }
             self.send(again, step);

@@ -14,7 +14,7 @@ use super::costs::VerifyCosts;
 use super::lengths::Policy;
 use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
 use super::target_model::TargetModel;
-use super::{Decoder, Ended, Failures, fail_with, shared};
+use super::{Decoder, Ended, fail_with, shared};
 use crate::error::{ApiError, ServeError};
 use crate::stats::Step;
 
@@ -50,23 +50,23 @@ impl Decoder {
             },
             ..Step::default()
         };
-        let (mut failed, mut ended) = (Failures::new(), Ended::new());
-        self.commit_replies(&mut step, &mut failed, &mut ended);
+        let mut ended = Ended::new();
+        self.commit_replies(&mut step, &mut ended);
         // An answer that ended by a reply does not draft again.
-        self.end_answers(std::mem::take(&mut failed), std::mem::take(&mut ended));
+        self.end_answers(std::mem::take(&mut ended));
         self.open_rounds();
         let only = self.only_target();
-        let drafted = self.draft(&mut failed);
+        let drafted = self.draft(&mut ended);
         step.draft_seconds = began.elapsed().as_secs_f64();
-        self.send_rounds(&mut step, &mut failed);
+        self.send_rounds(&mut step, &mut ended);
         // All are judged before any is committed: targets of one vocabulary share a cache, and a
         // draft is judged by the n-grams that it was made with.
         let targets = 0..self.models.targets.len();
         let judged: Vec<JudgedStep> = targets
-            .map(|target| self.judge(target, &mut step, &mut failed))
+            .map(|target| self.judge(target, &mut step, &mut ended))
             .collect();
         for (target, judged) in judged.into_iter().enumerate() {
-            let verified = self.commit_all(target, judged, &mut step, &mut failed, &mut ended);
+            let verified = self.commit_all(target, judged, &mut step, &mut ended);
             if only == Some(target) {
                 self.costs[target].observe_step(drafted, &verified);
             }
@@ -74,14 +74,14 @@ impl Decoder {
         self.verifiers.end();
         step.seconds = began.elapsed().as_secs_f64();
         self.stats.step(&step);
-        self.end_answers(failed, ended);
+        self.end_answers(ended);
     }
 
     /// Drafts for all sequences, one token of each at a time, in one forward for those whose
     /// drafters have the same weights. Returns the costs.
-    pub(super) fn draft(&mut self, failed: &mut Failures) -> Forwards {
+    pub(super) fn draft(&mut self, ended: &mut Ended) -> Forwards {
         let (clock, mut forwards) = (Instant::now(), Forwards::default());
-        self.each(failed, |sequence, shared| sequence.draft(shared));
+        self.each(ended, |sequence, shared| sequence.draft(shared));
         loop {
             let inputs = self.running.iter_mut().filter_map(Sequence::draft_input);
             let mut inputs: Vec<(&mut Engine, &[DraftId])> = inputs.collect();
@@ -99,7 +99,7 @@ impl Decoder {
             let vocab = self.models.drafter.config().vocab_size;
             let logits = std::mem::take(&mut self.draft_logits);
             let mut at = 0;
-            self.each(failed, |sequence, shared| {
+            self.each(ended, |sequence, shared| {
                 let Some((_, input)) = sequence.draft_input() else {
                     return Ok(());
                 };
@@ -115,7 +115,7 @@ impl Decoder {
             });
             self.draft_logits = logits;
         }
-        self.each(failed, |sequence, shared| sequence.end_draft(shared));
+        self.each(ended, |sequence, shared| sequence.end_draft(shared));
         forwards.seconds = clock.elapsed().as_secs_f64();
         forwards
     }
@@ -123,19 +123,19 @@ impl Decoder {
     /// Calls `act` with every sequence and the n-grams that it shares.
     fn each(
         &mut self,
-        failed: &mut Failures,
+        ended: &mut Ended,
         mut act: impl FnMut(&mut Sequence, Option<&NgramCache>) -> Result<(), SpecError>,
     ) {
         for (i, sequence) in self.running.iter_mut().enumerate() {
             let shared = shared(&self.known, &self.models, sequence);
             if let Err(error) = act(sequence, shared) {
-                failed.push((i, ApiError::Internal(error.to_string())));
+                ended.push((i, Err(ApiError::Internal(error.to_string()))));
             }
         }
     }
 
     /// Scores the drafts for one target in one forward and verifies them.
-    fn judge(&mut self, target: usize, step: &mut Step, failed: &mut Failures) -> JudgedStep {
+    fn judge(&mut self, target: usize, step: &mut Step, ended: &mut Ended) -> JudgedStep {
         let clock = Instant::now();
         let own = |sequence: &&mut Sequence| sequence.slot.target == target;
         let mut inputs: Vec<(&mut Engine, &[TargetId])> = self
@@ -188,7 +188,7 @@ impl Decoder {
             };
             match sequence.verify(shared, scored) {
                 Ok(()) => rows.push((i, range)),
-                Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
+                Err(error) => ended.push((i, Err(ApiError::Internal(error.to_string())))),
             }
         }
         let said = error.as_ref().map(ToString::to_string);
@@ -212,14 +212,13 @@ impl Decoder {
         target: usize,
         judged: JudgedStep,
         step: &mut Step,
-        failed: &mut Failures,
         ended: &mut Ended,
     ) -> VerifyCosts {
         let clock = Instant::now();
         let mut costs = judged.costs;
         for (i, range) in judged.rows {
             let rows = judged.logits.get(range).unwrap_or_default();
-            self.commit(i, rows, step, failed, ended);
+            self.commit(i, rows, step, ended);
         }
         self.logits[target] = judged.logits;
         costs.rest += clock.elapsed().as_secs_f64();
@@ -266,22 +265,15 @@ impl Decoder {
     }
 
     /// Commits a verified round.
-    pub(super) fn commit(
-        &mut self,
-        i: usize,
-        logits: &[f32],
-        step: &mut Step,
-        failed: &mut Failures,
-        ended: &mut Ended,
-    ) {
+    pub(super) fn commit(&mut self, i: usize, logits: &[f32], step: &mut Step, ended: &mut Ended) {
         let target = self.running[i].slot.target;
         let concurrency = self.concurrency(target, 0);
         let sequence = &mut self.running[i];
         let entry = &self.models.targets[target];
         let cache = self.known.caches.get_mut(&entry.vocabulary());
         match sequence.commit(cache, logits, entry, step.alone) {
-            Err(error) => failed.push((i, ApiError::Internal(error.to_string()))),
-            Ok(None) => ended.push((i, None)),
+            Err(error) => ended.push((i, Err(ApiError::Internal(error.to_string())))),
+            Ok(None) => ended.push((i, Ok(None))),
             Ok(Some(Progress { outcome, reason })) => {
                 if let Some(outcome) = outcome {
                     let costs = &mut self.costs[target];
@@ -300,23 +292,18 @@ impl Decoder {
                     step.add(sequence.job.request.drafting, &outcome);
                 }
                 if reason.is_some() {
-                    ended.push((i, reason));
+                    ended.push((i, Ok(reason)));
                 }
             }
         }
     }
 
     /// Releases the slots of answers that have ended or failed.
-    pub(super) fn end_answers(&mut self, failed: Failures, ended: Ended) {
-        let mut reasons: Vec<(usize, Result<Option<&'static str>, ApiError>)> = failed
-            .into_iter()
-            .map(|(i, error)| (i, Err(error)))
-            .chain(ended.into_iter().map(|(i, reason)| (i, Ok(reason))))
-            .collect();
+    pub(super) fn end_answers(&mut self, mut ended: Ended) {
         // In descending order, so that the remaining indices stay valid.
-        reasons.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
-        reasons.dedup_by_key(|(i, _)| *i);
-        for (i, reason) in reasons {
+        ended.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
+        ended.dedup_by_key(|(i, _)| *i);
+        for (i, reason) in ended {
             let mut sequence = self.running.remove(i);
             let target = &self.models.targets[sequence.slot.target];
             match reason {
@@ -388,8 +375,8 @@ impl Decoder {
         let limit = self.options.timeout;
         let running = self.running.iter().enumerate();
         let ended = running.filter(|(_, sequence)| sequence.job.given_up(limit));
-        let ended: Ended = ended.map(|(i, _)| (i, None)).collect();
-        self.end_answers(Failures::new(), ended);
+        let ended: Ended = ended.map(|(i, _)| (i, Ok(None))).collect();
+        self.end_answers(ended);
         let prefilling = std::mem::take(&mut self.prefilling).into_iter();
         let (ended, prefilling): (VecDeque<Prefilling>, VecDeque<Prefilling>) =
             prefilling.partition(|prefilling| prefilling.job.given_up(limit));
