@@ -27,11 +27,8 @@ impl Decoder {
             && !self.waiting.is_empty()
         {
             let load = |job: &Job| {
-                let own = |sequence: &&Sequence| sequence.job.request.user == job.request.user;
-                let reads =
-                    |prefilling: &&Prefilling| prefilling.job.request.user == job.request.user;
-                self.running.iter().filter(own).count()
-                    + self.prefilling.iter().filter(reads).count()
+                let own = |other: &&Job| other.request.user == job.request.user;
+                self.jobs().filter(own).count()
             };
             let next = (0..self.waiting.len()).min_by_key(|i| load(&self.waiting[*i]));
             let Some(job) = next.and_then(|i| self.waiting.remove(i)) else {

@@ -70,12 +70,7 @@ impl Decoder {
     /// Number of answers of a target that run or are about to begin, rounded up to a power of two,
     /// so that a plan for it stays valid when one of them ends early.
     pub(super) fn concurrency(&self, target: usize, beginning: usize) -> usize {
-        let running = self.running.iter().map(|sequence| sequence.slot.target);
-        let prefilling = self
-            .prefilling
-            .iter()
-            .map(|prefilling| prefilling.job.request.target);
-        let same = running.chain(prefilling).filter(|other| *other == target);
+        let same = self.jobs().filter(|job| job.request.target == target);
         (same.count() + beginning).max(1).next_power_of_two()
     }
 

@@ -192,13 +192,16 @@ impl Decoder {
             self.admit();
             self.step();
         }
-        for sequence in self.running.drain(..) {
-            sequence.job.send(Event::Failed(ApiError::Stopping));
-        }
-        for prefilling in self.prefilling.drain(..) {
-            prefilling.job.send(Event::Failed(ApiError::Stopping));
+        for job in self.jobs() {
+            job.send(Event::Failed(ApiError::Stopping));
         }
         self.snapshot()
+    }
+
+    /// The requests that have a slot.
+    fn jobs(&self) -> impl Iterator<Item = &Job> {
+        let running = self.running.iter().map(|sequence| &sequence.job);
+        running.chain(self.prefilling.iter().map(|prefilling| &prefilling.job))
     }
 
     /// Knowledge of pairs and texts; the learner adds the counters.
