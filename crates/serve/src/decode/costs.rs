@@ -1,7 +1,6 @@
 //! Measured costs of rounds on this machine, alone and beside others.
 
 use adaptive_draft::{Costs, Forwards, MeasuredCosts, SharedCosts, SharedStep};
-use spec_decode::RoundOutcome;
 
 use super::Decoder;
 
@@ -9,7 +8,7 @@ use super::Decoder;
 #[derive(Default)]
 pub(super) struct TargetCosts {
     /// Costs of rounds of a sequence that is decoded alone.
-    alone: MeasuredCosts,
+    pub(super) alone: MeasuredCosts,
     /// Costs of steps of any number of sequences.
     shared: SharedCosts,
 }
@@ -32,16 +31,6 @@ pub(super) struct VerifyCosts {
 }
 
 impl TargetCosts {
-    /// Starts with these costs of a sequence that is decoded alone.
-    pub(super) fn start(&mut self, alone: MeasuredCosts) {
-        self.alone = alone;
-    }
-
-    /// Records a round of a sequence that was decoded alone.
-    pub(super) fn observe(&mut self, outcome: &RoundOutcome) {
-        self.alone.observe(outcome);
-    }
-
     /// Records a step of sequences of this target.
     pub(super) fn observe_step(&mut self, draft: Forwards, verified: &VerifyCosts) {
         // A step without drafts says nothing of their cost, and drafts of other servers are not

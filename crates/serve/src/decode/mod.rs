@@ -164,8 +164,7 @@ impl Decoder {
                 if let Some(plain) = seconds_of(engine, 1, 1)? {
                     decoder.stats.plain_step(target, plain);
                     if by_costs {
-                        let alone = start_costs(engine, Some(&mut drafter))?;
-                        decoder.costs[target].start(alone);
+                        decoder.costs[target].alone = start_costs(engine, Some(&mut drafter))?;
                     }
                 }
                 decoder.resident.push(engine.packed()?);

@@ -7,9 +7,8 @@ use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    Acceptance, ConstantLength, CopySource, DraftedRound, DraftingRound, Finish, JudgedRound,
-    Prompt, Purpose, RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink,
-    Totals, VerifyMode,
+    Acceptance, ConstantLength, DraftedRound, DraftingRound, Finish, JudgedRound, Prompt, Purpose,
+    RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -430,11 +429,6 @@ impl Sequence {
         Some(example)
     }
 
-    /// The text of prompt and answer, to be added to the corpora; `None` if nothing is looked up.
-    pub(super) fn take_source(&mut self) -> Option<CopySource> {
-        self.slot.session.take_history()
-    }
-
     /// Releases the slot, with its caches as they are.
     pub(crate) fn release(self) -> Slot {
         let mut slot = self.slot;
@@ -480,9 +474,4 @@ impl Slot {
             last_used: Instant::now(),
         }
     }
-}
-
-/// Maximum number of positions of a drafter.
-pub(crate) fn positions(drafter: &models::ModelFolder<DraftId>) -> usize {
-    drafter.config().max_position_embeddings
 }

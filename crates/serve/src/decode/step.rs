@@ -12,7 +12,7 @@ use vocab_align::{DraftId, TargetId};
 
 use super::costs::VerifyCosts;
 use super::lengths::Policy;
-use super::sequence::{Prefilling, Progress, Sequence, Stage, positions};
+use super::sequence::{Prefilling, Progress, Sequence, Stage};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, fail_with, shared};
 use crate::error::{ApiError, ServeError};
@@ -279,7 +279,7 @@ impl Decoder {
                     let costs = &mut self.costs[target];
                     // Only a round decoded alone has times of its own.
                     if sequence.job.request.drafting && step.alone {
-                        costs.observe(&outcome);
+                        costs.alone.observe(&outcome);
                     }
                     if let Some(scores) = sequence.policy.last_asked().and_then(Policy::scores)
                         && sequence.job.request.drafting
@@ -309,7 +309,7 @@ impl Decoder {
             match reason {
                 Ok(Some(reason)) => {
                     let terms = self.terms();
-                    let room = positions(&self.models.drafter);
+                    let room = self.models.drafter.config().max_position_embeddings;
                     let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
                     let mut left = None;
@@ -342,7 +342,7 @@ impl Decoder {
                     );
                     self.stats.load(self.running.len(), self.waiting.len());
                     // Before the client has its answer: its next request may copy from it.
-                    let source = sequence.take_source();
+                    let source = sequence.slot.session.take_history();
                     if let Some(corpora) = &mut self.corpora {
                         corpora.absorb(source);
                     }
