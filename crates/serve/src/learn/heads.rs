@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adaptive_draft::{Example, Head, HeadConfig, HeadReport, HeadTrainer};
+use adaptive_draft::{Head, HeadConfig, HeadReport, HeadTrainer, SCALARS};
 use online::{Generation, SavedState};
 
 use super::SEED;
 use crate::error::{Result, ServeError};
+use crate::models::Models;
+use crate::options::Options;
 
 /// Maximum number of examples in the buffer R.
 const BUFFER: usize = 4096;
@@ -23,12 +25,11 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Heads that continue from those in `state`, read when first used. `features` is their input
-    /// length.
-    pub(super) fn new(features: usize, state: Option<PathBuf>) -> Self {
+    /// Heads that continue from those in the state of `options`, read when first used.
+    pub(super) fn new(models: &Models, options: &Options) -> Self {
         Self {
-            features,
-            state,
+            features: models.drafter.config().hidden_size + SCALARS,
+            state: options.state.clone(),
             by_name: BTreeMap::new(),
         }
     }
@@ -41,17 +42,9 @@ impl Heads {
             };
             self.by_name.insert(name.to_owned(), saved);
         }
-        let trainer = self
-            .by_name
-            .get(name)
-            .map(|t| (t.head().clone(), t.steps()));
-        Ok(trainer.map(|(head, steps)| (Arc::new(head), steps)))
-    }
-
-    /// Adds tokens that verification decided to the buffer R.
-    pub(super) fn extend(&mut self, name: &str, head_examples: Vec<Example>) -> Result<()> {
-        self.of(name)?.extend(head_examples);
-        Ok(())
+        let trainer = self.by_name.get(name);
+        let known = trainer.map(|own| (Arc::new(own.head().clone()), own.steps()));
+        Ok(known)
     }
 
     /// One training step on a batch drawn from R. Returns the head after it.
@@ -83,7 +76,8 @@ impl Heads {
         }
     }
 
-    fn of(&mut self, name: &str) -> Result<&mut HeadTrainer> {
+    /// The head of an adapter, with its buffer R.
+    pub(super) fn of(&mut self, name: &str) -> Result<&mut HeadTrainer> {
         if !self.by_name.contains_key(name) {
             let config = Self::config();
             let trainer = self.saved(name)?.unwrap_or_else(|| {

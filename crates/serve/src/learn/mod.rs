@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::time::{Duration, Instant};
 
-use adaptive_draft::SCALARS;
 use distill_loss::Example;
 use models::Packed;
 use online::{ArmState, LearntPart, LearntWeights, SavedState, StateFolder, Wanted};
@@ -84,7 +83,7 @@ impl LearnerThread {
             limit: budget,
         };
         let mut thread = Self {
-            heads: heads_of(&models, &options),
+            heads: Heads::new(&models, &options),
             // The other half is for what is on its way.
             waiting: Waiting::new(learners.options.every, budget / 2),
             held,
@@ -167,7 +166,7 @@ impl LearnerThread {
         head_examples: Vec<adaptive_draft::Example>,
         distils: bool,
     ) -> Result<()> {
-        self.heads.extend(name, head_examples)?;
+        self.heads.of(name)?.extend(head_examples);
         if distils {
             return Ok(());
         }
@@ -305,12 +304,6 @@ pub(crate) fn open_state(
     Ok(Some(StateFolder::open(root, &wanted)?))
 }
 
-/// The heads of a drafter as they were saved.
-fn heads_of(models: &Models, options: &Options) -> Heads {
-    let features = models.drafter.config().hidden_size + SCALARS;
-    Heads::new(features, options.state.clone())
-}
-
 /// Sends the saved weights and heads of adapters whose targets are served to the decode thread; the
 /// others stay on disk.
 fn publish_all(
@@ -360,6 +353,6 @@ pub(crate) fn publish_saved(
         scope: LearnScope::Target,
     };
     let mut learners = Learners::new(frozen, 0, Arc::clone(models), options.state.clone());
-    let mut heads = heads_of(models, options);
+    let mut heads = Heads::new(models, options);
     publish_all(&mut learners, &mut heads, options, decoder)
 }

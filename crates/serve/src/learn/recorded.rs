@@ -12,10 +12,9 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::heads::Heads;
 use super::learners::Learners;
+use super::open_state;
 use super::queue::Terms;
-use super::{heads_of, open_state};
 use crate::error::{Result, ServeError};
 use crate::models::{Encoded, Models};
 use crate::options::Options;
@@ -141,7 +140,6 @@ pub struct RecordedLearner {
     models: Arc<Models>,
     options: Options,
     learners: Learners,
-    heads: Heads,
     terms: Terms,
     /// Examples since the last update.
     waiting: Vec<Example>,
@@ -169,7 +167,6 @@ impl RecordedLearner {
         let (state, mut known) = state.ok_or(no_state)?;
         let root = options.state.clone();
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
-        let heads = heads_of(&models, &options);
         let target = &models.targets[0];
         let terms = Terms::of(learners.of(&target.name)?);
         let mut drafter = models.drafter.engine(options.drafter_engine())?;
@@ -194,7 +191,6 @@ impl RecordedLearner {
             models,
             options,
             learners,
-            heads,
             terms,
             waiting: Vec::new(),
             session,
@@ -294,13 +290,10 @@ impl RecordedLearner {
         let vocabulary = self.models.targets[0].pair.target.fingerprint();
         self.known.caches.insert(vocabulary, self.cache.clone());
         self.stats.write_into(&mut self.known);
-        let (learners, heads) = (&mut self.learners, &self.heads);
-        let limit = self.options.state_bytes;
+        let (pairs, limit) = (self.models.pairs(), self.options.state_bytes);
+        let learners = &mut self.learners;
         self.state
-            .write(&self.known, &self.models.pairs(), limit, |to| {
-                heads.save(to)?;
-                learners.save(to)
-            })
+            .write(&self.known, &pairs, limit, |to| learners.save(to))
     }
 
     fn learner(&mut self) -> Result<&mut online::Learner> {
