@@ -1,6 +1,6 @@
 //! The learners of all adapters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) struct Learners {
     state: Option<PathBuf>,
     by_name: BTreeMap<String, Learner>,
     /// Names of adapters in use.
-    names: Vec<String>,
+    names: BTreeSet<String>,
 }
 
 impl Learners {
@@ -38,7 +38,7 @@ impl Learners {
             models,
             state,
             by_name: BTreeMap::new(),
-            names: Vec::new(),
+            names: BTreeSet::new(),
         }
     }
 
@@ -49,15 +49,8 @@ impl Learners {
             Some((target, _)) if !known && self.names.len() >= MAX_ADAPTERS => target.to_owned(),
             _ => wanted,
         };
-        self.learns(&name);
+        self.names.insert(name.clone());
         name
-    }
-
-    /// Counts an adapter among those in use.
-    fn learns(&mut self, name: &str) {
-        if !self.names.iter().any(|known| known == name) {
-            self.names.push(name.to_owned());
-        }
     }
 
     /// Key of the learner of an adapter: its name if weights are trained; empty for the one learner
@@ -89,7 +82,7 @@ impl Learners {
             }
             self.by_name.insert(key.clone(), learner);
         }
-        self.learns(name);
+        self.names.insert(name.to_owned());
         let learner = self.by_name.get_mut(&key);
         let learner = learner.ok_or(ServeError::Internal("a learner just made"))?;
         learner.turn_to(name)?;

@@ -20,7 +20,7 @@ use online::{ArmState, LearntPart, LearntWeights, SavedState, StateFolder, Wante
 use crate::decode::command::Command;
 use crate::error::Result;
 use crate::models::{Models, target_of};
-use crate::options::{LearnOptions, LearnScope, LookupScope, Options};
+use crate::options::{LearnOptions, LookupScope, Options};
 use crate::stats::Stats;
 
 use heads::Heads;
@@ -345,12 +345,10 @@ pub(crate) fn publish_saved(
     decoder: &Sender<Command>,
 ) -> Result<()> {
     let frozen = LearnOptions {
-        every: 1,
         rate: Some(0.0),
         rank: part.rank,
         blocks: Some(part.blocks),
-        updates_per_minute: None,
-        scope: LearnScope::Target,
+        ..LearnOptions::default()
     };
     let mut learners = Learners::new(frozen, 0, Arc::clone(models), options.state.clone());
     let mut heads = Heads::new(models, options);
