@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, Bytes};
@@ -197,13 +197,6 @@ fn log_probs(kind: Kind, tokens: &[Token], target: &Target, offset: &mut usize) 
     }
 }
 
-/// State of a stream.
-enum Phase {
-    Running,
-    /// The last events are written.
-    Ending,
-}
-
 /// A request's events as the bytes of a stream.
 struct Chunks {
     app: Arc<App>,
@@ -219,7 +212,8 @@ struct Chunks {
     /// and else 0; `None` if nothing was sent yet.
     offsets: Vec<Option<usize>>,
     ends: Vec<Option<Done>>,
-    phase: Phase,
+    /// True if the last events are written.
+    ended: bool,
 }
 
 /// The answers to a request in pieces, from the first event on. An error is the last event, with
@@ -239,7 +233,7 @@ pub(super) fn stream(
         ends: vec![None; request.requests.len()],
         first: Some(first),
         events,
-        phase: Phase::Running,
+        ended: false,
         app,
     };
     let headers = [
@@ -271,8 +265,7 @@ impl Chunks {
                 json!({"index": number, "delta": delta, "finish_reason": null, "logprobs": null});
             out.push_str(&self.chunk(choice));
         }
-        let app = Arc::clone(&self.app);
-        let target = &app.service.models().targets[self.target];
+        let target = &self.app.service.models().targets[self.target];
         let logprobs = log_probs(self.envelope.kind, &piece.tokens, target, &mut offset);
         self.offsets[number] = Some(offset);
         if piece.text.is_empty() && logprobs.is_null() && !self.envelope.origins {
@@ -311,7 +304,7 @@ impl Chunks {
                 )));
             }
             out.push_str("data: [DONE]\n\n");
-            self.phase = Phase::Ending;
+            self.ended = true;
         }
         out
     }
@@ -322,27 +315,17 @@ impl Stream for Chunks {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        loop {
-            if matches!(this.phase, Phase::Ending) {
-                return Poll::Ready(None);
-            }
+        while !this.ended {
             let event = match this.first.take() {
-                Some(first) => Poll::Ready(Some(first)),
-                None => this.events.poll_recv(cx),
+                Some(first) => Some(first),
+                None => ready!(this.events.poll_recv(cx)),
             };
-            let text = match event {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Some((number, Event::Piece(piece)))) => {
-                    this.piece(number as usize, &piece)
-                }
-                Poll::Ready(Some((number, Event::Done(done)))) => this.done(number as usize, done),
-                Poll::Ready(Some((_, Event::Failed(error)))) => {
-                    this.phase = Phase::Ending;
-                    Self::event(&error.to_json())
-                }
-                Poll::Ready(None) => {
-                    this.phase = Phase::Ending;
-                    let error = ApiError::Internal("the decode thread has ended".into());
+            let gone = || Event::Failed(ApiError::Internal("the decode thread has ended".into()));
+            let text = match event.unwrap_or_else(|| (0, gone())) {
+                (number, Event::Piece(piece)) => this.piece(number as usize, &piece),
+                (number, Event::Done(done)) => this.done(number as usize, done),
+                (_, Event::Failed(error)) => {
+                    this.ended = true;
                     Self::event(&error.to_json())
                 }
             };
@@ -350,5 +333,6 @@ impl Stream for Chunks {
                 return Poll::Ready(Some(Ok(Bytes::from(text))));
             }
         }
+        Poll::Ready(None)
     }
 }
