@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use spec_decode::Sampling;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use vocab_align::TargetId;
@@ -105,8 +106,9 @@ pub struct Token {
     pub logprobs: Option<LogProbs>,
 }
 
-/// Origin of a token of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Origin of a token of an answer, written in lower case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TokenOrigin {
     /// Drafted as one token, or copied from earlier text, and accepted.
     Drafted,
@@ -116,18 +118,6 @@ pub enum TokenOrigin {
     Corrected,
     /// Drawn from the target after a draft that was accepted as a whole, or without any draft.
     Target,
-}
-
-impl TokenOrigin {
-    /// The name in answers.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Drafted => "drafted",
-            Self::Ngram => "ngram",
-            Self::Corrected => "corrected",
-            Self::Target => "target",
-        }
-    }
 }
 
 /// Log-probabilities under the target's distribution at temperature 1.

@@ -144,7 +144,7 @@ pub(super) async fn whole(
 fn origins(tokens: &[Token]) -> Value {
     let each = tokens
         .iter()
-        .map(|token| json!({"text": token.text, "from": token.origin.name()}));
+        .map(|token| json!({"text": token.text, "from": token.origin}));
     each.collect()
 }
 

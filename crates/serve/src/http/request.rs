@@ -229,29 +229,19 @@ fn check_template(
             without(&format!("messages[{i}].{field}"), text(&others, request))?;
         }
     }
+    let changed = |change: fn(&mut TemplateRequest)| {
+        let mut request = request.clone();
+        change(&mut request);
+        text(messages, &request)
+    };
     if request.tools.is_some() {
-        let tools = None;
-        let request = TemplateRequest {
-            tools,
-            ..request.clone()
-        };
-        without("tools", text(messages, &request))?;
+        without("tools", changed(|other| other.tools = None))?;
     }
     if request.documents.is_some() {
-        let documents = None;
-        let request = TemplateRequest {
-            documents,
-            ..request.clone()
-        };
-        without("documents", text(messages, &request))?;
+        without("documents", changed(|other| other.documents = None))?;
     }
     if !request.open {
-        let open = true;
-        let request = TemplateRequest {
-            open,
-            ..request.clone()
-        };
-        without("add_generation_prompt", text(messages, &request))?;
+        without("add_generation_prompt", changed(|other| other.open = true))?;
     }
     if calls {
         let bare: Vec<Message<'_>> = messages
@@ -344,8 +334,7 @@ fn text(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
     let logprobs = fields.count("logprobs", 0, MAX_LOGPROBS)?;
     let models = service.models();
     let few = |n: usize| match n {
-        0 => Err(fields.error("prompt", "the prompt is empty")),
-        1..=MAX_ANSWERS => Ok(()),
+        ..=MAX_ANSWERS => Ok(()),
         _ => Err(fields.error(
             "prompt",
             format!("at most {MAX_ANSWERS} prompts a request, not {n}"),
@@ -363,7 +352,7 @@ fn text(fields: &Fields<'_>, service: &Service) -> Result<Parsed, ApiError> {
     let prompts: Vec<Encoded> = match fields.value("prompt") {
         Some(Value::String(text)) => vec![models.plain(target, text)?],
         Some(Value::Array(list)) => match list.first() {
-            None => return Err(few(0).err().unwrap_or_else(wrong)),
+            None => return Err(fields.error("prompt", "the prompt is empty")),
             Some(Value::Number(_)) => {
                 vec![models.tokens(target, &ids(list).ok_or_else(wrong)?)?]
             }
