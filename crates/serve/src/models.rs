@@ -32,6 +32,9 @@ pub struct Target {
     pub context: usize,
 }
 
+/// A target's source and text, the size of its vocabulary, and its maximum number of tokens.
+type Loaded = (Source, ModelText<TargetId>, usize, usize);
+
 /// Machine on which a target computes.
 pub(crate) enum Source {
     /// On this machine.
@@ -48,10 +51,7 @@ impl Target {
         self.pair.target.fingerprint()
     }
 
-    fn load(
-        path: &Path,
-        torch: &TorchSettings,
-    ) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+    fn load(path: &Path, torch: &TorchSettings) -> Result<Loaded> {
         let folder = TargetFolder::load(path, torch)?;
         let (vocab, context) = (folder.vocab_size(), folder.max_context());
         let text = folder.clone();
@@ -59,7 +59,7 @@ impl Target {
     }
 
     /// A target of which only the text is read: a model folder, or a tokenizer by itself.
-    fn absent(path: &Path) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+    fn absent(path: &Path) -> Result<Loaded> {
         let model = torch_model(path);
         let path = model.as_deref().unwrap_or(path);
         let (text, vocab) = ModelText::<TargetId>::alone(path, usize::MAX, UNKNOWN_CONTEXT)?;
@@ -67,10 +67,7 @@ impl Target {
         Ok((Source::Absent, text, vocab, UNKNOWN_CONTEXT))
     }
 
-    fn connect(
-        address: &Path,
-        options: &RemoteOptions,
-    ) -> Result<(Source, ModelText<TargetId>, usize, usize)> {
+    fn connect(address: &Path, options: &RemoteOptions) -> Result<Loaded> {
         let address = address.to_string_lossy();
         let (remote, text) = Remote::connect(&address, options.key.clone(), options.timeout)?;
         let (vocab, context) = (remote.info.vocab_size, remote.info.context);
@@ -129,10 +126,7 @@ impl Models {
         Self::with(options, Target::absent)
     }
 
-    fn with(
-        options: &Options,
-        load: impl Fn(&Path) -> Result<(Source, ModelText<TargetId>, usize, usize)>,
-    ) -> Result<Self> {
+    fn with(options: &Options, load: impl Fn(&Path) -> Result<Loaded>) -> Result<Self> {
         let drafter = ModelFolder::load(&options.drafter)?;
         let mut targets: Vec<Target> = Vec::new();
         for (name, path) in &options.targets {
@@ -300,7 +294,7 @@ fn readable<E>(ids: Result<Vec<DraftId>, E>) -> Vec<DraftId> {
 ///
 /// # Errors
 /// A path without a last part; a working directory that cannot be found.
-pub fn name_of(path: &std::path::Path) -> Result<String> {
+pub fn name_of(path: &Path) -> Result<String> {
     let text = path.to_string_lossy();
     let text = text.trim_start_matches(TORCH_PREFIX);
     let text = match text.strip_prefix("hf:") {

@@ -53,17 +53,11 @@ fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
     let (_, target) = local(app, name)?;
     let present = |file: &&&str| target.text.path.join(file).is_file();
     let files = TEXT_FILES.iter().filter(present);
-    let most = target.folder().map_or(0, |f| f.max_context());
     let info = TargetInfo {
         version: VERSION,
         name: target.name.clone(),
         vocab_size: target.vocab_size,
-        context: app
-            .service
-            .options()
-            .engine
-            .context
-            .map_or(most, |n| n.min(most)),
+        context: target.context,
         files: files.map(ToString::to_string).collect(),
         stop: Some(target.text.stop_tokens().into_iter().collect()),
     };

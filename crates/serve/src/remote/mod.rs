@@ -102,14 +102,7 @@ impl Remote {
             agent: config.into(),
             url,
             key,
-            info: TargetInfo {
-                version: VERSION,
-                name: name.to_owned(),
-                vocab_size: 0,
-                context: 0,
-                files: Vec::new(),
-                stop: None,
-            },
+            info: TargetInfo::default(),
             traffic: Traffic::default(),
         };
         let path = match name {

@@ -162,14 +162,12 @@ pub(crate) fn digest(text: &[TargetId]) -> u64 {
         hash.update(token.0.to_le_bytes());
     }
     let bytes: [u8; 32] = hash.finalize().into();
-    bytes
-        .iter()
-        .take(8)
-        .fold(0, |n, byte| n << 8 | u64::from(*byte))
+    let first = bytes.first_chunk();
+    first.map_or(0, |first| u64::from_be_bytes(*first))
 }
 
 /// A target's description of itself.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct TargetInfo {
     pub(crate) version: u32,
     pub(crate) name: String,
