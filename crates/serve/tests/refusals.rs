@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::*;
 
+const CHAT: &str = "/v1/chat/completions";
+
 fn hello() -> Value {
     json!({"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "temperature": 0})
 }
@@ -19,9 +21,15 @@ fn with(key: &str, value: Value) -> Value {
     body
 }
 
+/// The head of a request with these headers and a body of `length` bytes.
+fn head(path: &str, more: &str, length: usize) -> String {
+    let first = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n");
+    format!("{first}{more}{JSON}content-length: {length}\r\n\r\n")
+}
+
 /// Checks that the server still answers.
 fn alive(server: &Server) {
-    let (status, answer) = server.post("/v1/chat/completions", &hello());
+    let (status, answer) = server.post(CHAT, &hello());
     assert_eq!(status, 200, "{answer}");
 }
 
@@ -38,102 +46,53 @@ fn assert_error(status: u16, body: &Value, wanted: u16, param: Option<&str>, cod
     assert_eq!(error["code"].as_str(), code, "{body}");
 }
 
+/// Checks the error of a reply whose body is not parsed yet.
+fn assert_refused(reply: (u16, String), wanted: u16, param: Option<&str>, code: Option<&str>) {
+    let body = serde_json::from_str(&reply.1).unwrap();
+    assert_error(reply.0, &body, wanted, param, code);
+}
+
 #[test]
 fn impossible_requests_have_their_error() {
     let server = Server::start(options(), None);
-    let chat = "/v1/chat/completions";
-    let long = "word ".repeat(3000);
-    let cases = [
-        (
-            with("model", json!("gpt-7")),
-            404,
-            Some("model"),
-            Some("model_not_found"),
-        ),
-        (
-            with("temperature", json!(-1)),
-            400,
-            Some("temperature"),
-            None,
-        ),
-        (
-            with("temperature", json!(3)),
-            400,
-            Some("temperature"),
-            None,
-        ),
-        (with("top_p", json!(0)), 400, Some("top_p"), None),
-        (with("n", json!(0)), 400, Some("n"), None),
-        (with("n", json!(1000)), 400, Some("n"), None),
-        (with("max_tokens", json!(0)), 400, Some("max_tokens"), None),
-        (with("max_tokens", json!(-2)), 400, Some("max_tokens"), None),
-        (with("stop", json!("")), 400, Some("stop"), None),
-        (
-            with("top_logprobs", json!(3)),
-            400,
-            Some("top_logprobs"),
-            None,
-        ),
-        (
-            with("tools", json!([{"type": "function"}])),
-            400,
-            Some("tools"),
-            None,
-        ),
-        (
-            with("presence_penalty", json!(0.5)),
-            400,
-            Some("presence_penalty"),
-            None,
-        ),
-        (with("messages", json!([])), 400, Some("messages"), None),
-        (
-            with("messages", json!([{"role": "wizard", "content": "x"}])),
-            400,
-            Some("messages"),
-            None,
-        ),
-        (with("messages", json!("hi")), 400, Some("messages"), None),
-        (
-            with("max_tokens", json!("four")),
-            400,
-            Some("max_tokens"),
-            None,
-        ),
-        (with("seed", json!(1.5)), 400, Some("seed"), None),
-        (
-            with("messages", json!([{"role": "user", "content": long}])),
-            400,
-            None,
-            Some("context_length_exceeded"),
-        ),
-        (
-            with(
-                "messages",
-                json!([{"role": "user", "content": [{"type": "image_url"}]}]),
-            ),
-            400,
-            Some("messages[0].content"),
-            None,
-        ),
+    let wrong = [
+        ("temperature", json!(-1)),
+        ("temperature", json!(3)),
+        ("top_p", json!(0)),
+        ("n", json!(0)),
+        ("n", json!(1000)),
+        ("max_tokens", json!(0)),
+        ("max_tokens", json!(-2)),
+        ("stop", json!("")),
+        ("top_logprobs", json!(3)),
+        ("tools", json!([{"type": "function"}])),
+        ("presence_penalty", json!(0.5)),
+        ("messages", json!([])),
+        ("messages", json!([{"role": "wizard", "content": "x"}])),
+        ("messages", json!("hi")),
+        ("max_tokens", json!("four")),
+        ("seed", json!(1.5)),
     ];
-    for (body, wanted, param, code) in cases {
+    let wrong = wrong.map(|(field, own)| (with(field, own), 400, Some(field), None));
+    let long = json!([{"role": "user", "content": "word ".repeat(3000)}]);
+    let image = json!([{"role": "user", "content": [{"type": "image_url"}]}]);
+    let (part, full) = ("messages[0].content", "context_length_exceeded");
+    let unknown = Some("model_not_found");
+    let others = [
+        (with("model", json!("gpt-7")), 404, Some("model"), unknown),
+        (with("messages", long), 400, None, Some(full)),
+        (with("messages", image), 400, Some(part), None),
+    ];
+    for (body, wanted, param, code) in wrong.into_iter().chain(others) {
         for stream in [false, true] {
             let mut body = body.clone();
             body["stream"] = json!(stream);
-            let (status, answer) = server.post(chat, &body);
+            let (status, answer) = server.post(CHAT, &body);
             assert_error(status, &answer, wanted, param, code);
         }
     }
     for body in ["", "{", "null", "[]", "\u{0}"] {
-        let (status, text) = server.send("POST", chat, JSON, body);
-        assert_error(
-            status,
-            &serde_json::from_str(&text).unwrap(),
-            400,
-            None,
-            None,
-        );
+        assert_refused(server.send("POST", CHAT, JSON, body), 400, None, None);
     }
     let texts = [
         json!({"prompt": []}),
@@ -145,45 +104,13 @@ fn impossible_requests_have_their_error() {
         let (status, answer) = server.post("/v1/completions", &body);
         assert_error(status, &answer, 400, Some("prompt"), None);
     }
-    let (status, text) = server.get("/v1/chats");
-    assert_error(
-        status,
-        &serde_json::from_str(&text).unwrap(),
-        404,
-        None,
-        None,
-    );
-    let (status, text) = server.get(chat);
-    assert_error(
-        status,
-        &serde_json::from_str(&text).unwrap(),
-        405,
-        None,
-        None,
-    );
-    let (status, text) = server.get("/v1/models/none");
-    let code = Some("model_not_found");
-    assert_error(
-        status,
-        &serde_json::from_str(&text).unwrap(),
-        404,
-        Some("model"),
-        code,
-    );
+    assert_refused(server.get("/v1/chats"), 404, None, None);
+    assert_refused(server.get(CHAT), 405, None, None);
+    assert_refused(server.get("/v1/models/none"), 404, Some("model"), unknown);
     // Requests that a page of another site could send without a preflight.
-    let (status, text) = server.send(
-        "POST",
-        chat,
-        "content-type: text/plain\r\n",
-        &hello().to_string(),
-    );
-    assert_error(
-        status,
-        &serde_json::from_str(&text).unwrap(),
-        415,
-        None,
-        None,
-    );
+    let plain = "content-type: text/plain\r\n";
+    let reply = server.send("POST", CHAT, plain, &hello().to_string());
+    assert_refused(reply, 415, None, None);
     let answer =
         server.raw(b"GET /metrics HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
     assert_eq!(parsed(&answer).0, 403);
@@ -234,7 +161,7 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         ("a field of nobody", json!("x")),
     ];
     for (field, value) in wrong {
-        let (status, answer) = server.post("/v1/chat/completions", &with(field, value));
+        let (status, answer) = server.post(CHAT, &with(field, value));
         assert_error(status, &answer, 400, Some(field), None);
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(
@@ -268,7 +195,7 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         ),
     ];
     for (messages, param) in within {
-        let (status, answer) = server.post("/v1/chat/completions", &with("messages", messages));
+        let (status, answer) = server.post(CHAT, &with("messages", messages));
         assert_error(status, &answer, 400, Some(param), None);
     }
     for (field, value) in [
@@ -303,7 +230,7 @@ fn a_part_without_its_text_is_told_as_such() {
         ),
     ] {
         let messages = json!([{"role": "user", "content": [part]}]);
-        let (status, answer) = server.post("/v1/chat/completions", &with("messages", messages));
+        let (status, answer) = server.post(CHAT, &with("messages", messages));
         assert_error(status, &answer, 400, Some("messages[0].content"), None);
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.contains(said), "{message}");
@@ -325,13 +252,13 @@ fn a_server_starts_with_a_template_whose_variables_come_with_requests() {
     let template = "{% for m in messages %}{{ m.content }}{% endfor %} {{ cfg.tone }}";
     let (options, _folder) = with_template(template);
     let server = Server::start(options, None);
-    let (status, answer) = server.post("/v1/chat/completions", &hello());
+    let (status, answer) = server.post(CHAT, &hello());
     assert_error(status, &answer, 400, Some("messages"), None);
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("not given: cfg"), "{message}");
     let tokens = |tone: &str| {
         let body = with("chat_template_kwargs", json!({"cfg": {"tone": tone}}));
-        let (status, answer) = server.post("/v1/chat/completions", &body);
+        let (status, answer) = server.post(CHAT, &body);
         assert_eq!(status, 200, "{answer}");
         answer["usage"]["prompt_tokens"].as_u64().unwrap()
     };
@@ -345,7 +272,7 @@ fn what_a_template_reads_of_a_message_is_taken() {
     let server = Server::start(options, None);
     let asked = |message: Value| {
         let body = with("messages", json!([message]));
-        server.post("/v1/chat/completions", &body)
+        server.post(CHAT, &body)
     };
     let (status, answer) = asked(json!({"role": "assistant", "content": "x", "prefix": true}));
     assert_eq!(status, 200, "{answer}");
@@ -393,7 +320,7 @@ fn fields_that_change_nothing_are_taken() {
         ("chat_template_kwargs", json!({"enable_thinking": false})),
         ("enable_thinking", json!(true)),
     ] {
-        let (status, answer) = server.post("/v1/chat/completions", &with(field, value));
+        let (status, answer) = server.post(CHAT, &with(field, value));
         assert_eq!(status, 200, "{field}: {answer}");
     }
 }
@@ -406,7 +333,7 @@ fn an_answer_may_want_more_tokens_than_there_are() {
     for most in [-1, 3, 4, 4096, 32_000] {
         let mut body = with("max_tokens", json!(most));
         body["ignore_eos"] = json!(true);
-        let (status, answer) = server.post("/v1/chat/completions", &body);
+        let (status, answer) = server.post(CHAT, &body);
         assert_eq!(status, 200, "{answer}");
         assert_eq!(answer["choices"][0]["finish_reason"], "length", "{answer}");
         assert_eq!(answer["usage"]["completion_tokens"], 3, "{answer}");
@@ -416,13 +343,8 @@ fn an_answer_may_want_more_tokens_than_there_are() {
 #[test]
 fn large_bodies_are_not_read() {
     let server = Server::start(options(), None);
-    let head = |length: usize| {
-        format!(
-            "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-        )
-    };
     // Refused by the declared length.
-    let answer = server.raw(head(100 << 20).as_bytes());
+    let answer = server.raw(head(CHAT, "", 100 << 20).as_bytes());
     assert_eq!(parsed(&answer).0, 413);
     // Refused while it arrives, since no length is declared.
     let mut stream = server.connect();
@@ -445,10 +367,7 @@ fn large_bodies_are_not_read() {
 fn slow_and_vanished_clients_hold_nobody_up() {
     let server = Server::start(options(), None);
     let body = hello().to_string();
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
+    let head = head(CHAT, "", body.len());
     // A head that never ends, a body that never ends, an idle connection.
     let mut stalled: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for (i, stream) in stalled.iter_mut().enumerate() {
@@ -490,10 +409,7 @@ fn an_answer_that_nobody_waits_for_is_given_up() {
         "temperature": 2.0, "stream": true, "drafter": false,
     });
     let body = long.to_string();
-    let request = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    );
+    let request = head(CHAT, "", body.len()) + &body;
     for _ in 0..8 {
         let mut stream = server.connect();
         stream.write_all(request.as_bytes()).unwrap();
@@ -504,7 +420,7 @@ fn an_answer_that_nobody_waits_for_is_given_up() {
     // The slot is free again, and the queue is empty.
     let clock = Instant::now();
     loop {
-        let (status, _) = server.post("/v1/chat/completions", &hello());
+        let (status, _) = server.post(CHAT, &hello());
         if status == 200 {
             break;
         }
@@ -521,7 +437,7 @@ fn a_full_queue_says_so() {
     (options.parallel, options.queue) = (1, 0);
     let server = Server::start(options, None);
     let body = with("n", json!(3));
-    let (status, answer) = server.post("/v1/chat/completions", &body);
+    let (status, answer) = server.post(CHAT, &body);
     assert_error(status, &answer, 429, None, Some("queue_full"));
     alive(&server);
 }
@@ -535,7 +451,7 @@ fn an_answer_that_fails_before_its_first_piece_has_a_status() {
     let server = Server::start(options, None);
     for stream in [false, true] {
         let body = with("stream", json!(stream));
-        let (status, answer) = server.post("/v1/chat/completions", &body);
+        let (status, answer) = server.post(CHAT, &body);
         assert_error(status, &answer, 504, None, Some("timeout"));
     }
 }
@@ -561,32 +477,17 @@ fn a_key_is_asked_for() {
             ("GET", "/metrics"),
             ("POST", "/v1/completions"),
         ] {
-            let (status, text) = server.send(method, path, &format!("{JSON}{headers}"), "{}");
-            let code = Some("invalid_api_key");
-            assert_error(
-                status,
-                &serde_json::from_str(&text).unwrap(),
-                401,
-                None,
-                code,
-            );
+            let reply = server.send(method, path, &format!("{JSON}{headers}"), "{}");
+            assert_refused(reply, 401, None, Some("invalid_api_key"));
         }
     }
     let headers = format!("{JSON}authorization: Bearer secret\r\n");
-    let (status, text) = server.send(
-        "POST",
-        "/v1/chat/completions",
-        &headers,
-        &hello().to_string(),
-    );
+    let (status, text) = server.send("POST", CHAT, &headers, &hello().to_string());
     assert_eq!(status, 200, "{text}");
     assert_eq!(server.get("/").0, 200);
     let open = serve::Http {
         address: "0.0.0.0:0".parse().unwrap(),
-        api_key: None,
-        limits: limits(),
-        about: serve::About::default(),
-        origins: Vec::new(),
+        ..serve::Http::loopback(0)
     };
     assert!(open.check().is_err());
 }
@@ -665,17 +566,11 @@ fn mutated_requests_are_answered_or_refused() {
     let count = count.and_then(|count| count.parse().ok()).unwrap_or(300);
     for i in 0..count {
         let body = bodies[i % bodies.len()].as_bytes();
-        let path = [
-            "/v1/chat/completions",
-            "/v1/chat/completions",
-            "/v1/completions",
-        ][i % 3];
+        let path = [CHAT, CHAT, "/v1/completions"][i % 3];
+        let close = "connection: close\r\n";
         if i % 4 == 3 {
             // The request as a whole.
-            let head = format!(
-                "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                body.len()
-            );
+            let head = head(path, close, body.len());
             let request = chaos.mutate(&[head.as_bytes(), body].concat());
             let mut stream = server.connect();
             let _ = stream.write_all(&request);
@@ -685,10 +580,7 @@ fn mutated_requests_are_answered_or_refused() {
             continue;
         }
         let body = chaos.mutate(body);
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
+        let head = head(path, close, body.len());
         let (status, answer) = parsed(&server.raw(&[head.as_bytes(), &body].concat()));
         let known = [200, 400, 404].contains(&status);
         assert!(
