@@ -14,6 +14,7 @@ use crate::remote::wire::{Answers, Round};
 const MAX_REQUESTS: usize = 8;
 
 /// Rounds for one target, with the ticket of each one's sequence.
+#[derive(Default)]
 pub(crate) struct RemoteBatch {
     pub(super) target: usize,
     pub(super) tickets: Vec<u64>,

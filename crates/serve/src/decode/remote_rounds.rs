@@ -90,7 +90,10 @@ impl Decoder {
             if self.models.targets[target].remote().is_none() {
                 continue;
             }
-            let (mut tickets, mut rounds) = (Vec::new(), Vec::new());
+            let mut batch = RemoteBatch {
+                target,
+                ..RemoteBatch::default()
+            };
             for (i, sequence) in self.running.iter_mut().enumerate() {
                 if sequence.slot.target != target || sequence.awaited.is_some() {
                     continue;
@@ -101,21 +104,13 @@ impl Decoder {
                     Some(Ok(round)) => {
                         let ticket = self.remote_queue.ticket();
                         sequence.awaited = Some(ticket);
-                        tickets.push(ticket);
-                        rounds.push(round);
+                        batch.tickets.push(ticket);
+                        batch.rounds.push(round);
                     }
                     Some(Err(e)) => ended.push((i, Err(ApiError::Internal(e.to_string())))),
                 }
             }
-            self.send(
-                RemoteBatch {
-                    target,
-                    tickets,
-                    rounds,
-                    again: false,
-                },
-                step,
-            );
+            self.send(batch, step);
         }
     }
 
@@ -135,9 +130,8 @@ impl Decoder {
             let answers = answers.map_err(|error| ApiError::Target(error.in_full()));
             let mut again = RemoteBatch {
                 target: batch.target,
-                tickets: Vec::new(),
-                rounds: Vec::new(),
                 again: true,
+                ..RemoteBatch::default()
             };
             for (n, (ticket, round)) in batch.tickets.iter().zip(batch.rounds).enumerate() {
                 // The sequence may have ended meanwhile.
