@@ -280,7 +280,6 @@ impl Log {
         let frame = target.text.template.render("").ok();
         for row in 0..file.entries().len() {
             let record = file.record(row)?;
-            let ids: Vec<u32> = record.prompt_ids.clone();
             // The drafter reads the question in its own template, as it does beside a live target.
             let question = frame.as_ref().and_then(|frame| {
                 let text = record.prompt.strip_prefix(&frame.prefix)?;
@@ -291,7 +290,7 @@ impl Log {
                 line: row + 1,
                 what: error.to_string(),
             };
-            let own = models.tokens(0, &ids).map_err(fault)?;
+            let own = models.tokens(0, &record.prompt_ids).map_err(fault)?;
             let draft = match question {
                 Some(question) => {
                     let asked = [Message::new("user", question)];

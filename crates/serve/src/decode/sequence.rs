@@ -327,9 +327,7 @@ impl Sequence {
         self.shared |= !alone;
         self.totals.add(&outcome);
         let piece = self.piece(&outcome, rows, target);
-        let ended = self.text.ended();
-        let finish = self.slot.session.finished();
-        let reason = match (ended, finish) {
+        let reason = match (self.text.ended(), self.slot.session.finished()) {
             (true, _) | (false, Some(Finish::Stop(_))) => Some("stop"),
             (false, Some(_)) => Some("length"),
             (false, None) => None,

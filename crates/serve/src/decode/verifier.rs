@@ -30,16 +30,10 @@ struct Verifier {
     last_used: Instant,
 }
 
-/// Index of a request among those that wait, and of a round in it.
-#[derive(Clone, Copy)]
-struct RoundIndex {
-    request: usize,
-    round: usize,
-}
-
 /// A round that is being verified.
 struct OpenRound {
-    index: RoundIndex,
+    /// Index of its request among those that wait, and of the round in it.
+    index: (usize, usize),
     round: Round,
     sampling: Sampling,
     /// Index of its verifier.
@@ -107,7 +101,7 @@ impl Verifiers {
             let mut answers = Vec::new();
             for (i, round) in std::mem::take(&mut group.rounds).into_iter().enumerate() {
                 answers.push(unanswered());
-                let index = RoundIndex { request, round: i };
+                let index = (request, i);
                 match self.open(round, index, group.target, &mut engine, &vocab, &taken) {
                     Ok(open) => {
                         taken.push(open.at);
@@ -134,7 +128,7 @@ impl Verifiers {
     fn open(
         &mut self,
         round: Round,
-        index: RoundIndex,
+        index: (usize, usize),
         target: usize,
         engine: &mut impl FnMut(usize) -> Result<Engine>,
         vocab: &impl Fn(usize) -> usize,
@@ -264,7 +258,8 @@ impl Verifiers {
                 // The content of the cache is unknown after a failure.
                 Err(_) => verifier.text.clear(),
             }
-            self.answers[open.index.request][open.index.round] = answer;
+            let (request, round) = open.index;
+            self.answers[request][round] = answer;
         }
     }
 }

@@ -82,8 +82,10 @@ impl LearnerThread {
             held: Arc::clone(&held),
             limit: budget,
         };
-        let mut thread = Self {
-            heads: Heads::new(&models, &options),
+        let mut heads = Heads::new(&models, &options);
+        publish_all(&mut learners, &mut heads, &options, &decoder)?;
+        let thread = Self {
+            heads,
             // The other half is for what is on its way.
             waiting: Waiting::new(learners.options.every, budget / 2),
             held,
@@ -99,12 +101,6 @@ impl LearnerThread {
             learners,
             state,
         };
-        publish_all(
-            &mut thread.learners,
-            &mut thread.heads,
-            &thread.options,
-            &thread.decoder,
-        )?;
         Ok((thread, queue))
     }
 
