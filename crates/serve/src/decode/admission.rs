@@ -199,13 +199,9 @@ impl Decoder {
 
     /// Loads the weights of an adapter into a slot's drafter; those of its target if it has none.
     pub(super) fn load_adapter(&self, slot: &mut Slot, adapter: &str, target: &str) -> Result<()> {
-        let known = [adapter, target]
-            .into_iter()
-            .find(|name| self.weights.contains_key(*name));
-        let wanted = known.and_then(|name| {
+        let wanted = [adapter, target].into_iter().find_map(|name| {
             let (version, packed) = self.weights.get(name)?;
-            let adapter = name.to_owned();
-            let version = *version;
+            let (adapter, version) = (name.to_owned(), *version);
             Some((WeightsVersion { adapter, version }, packed))
         });
         let (wanted, packed) = wanted.unwrap_or((WeightsVersion::default(), &self.base));

@@ -42,7 +42,6 @@ impl Decoder {
         self.probe();
         let mut step = Step {
             prompt_seconds: began.elapsed().as_secs_f64(),
-            sequences: self.running.len(),
             alone: self.running.len() == 1,
             target: match &self.running[..] {
                 [only] => Some(only.slot.target),

@@ -21,10 +21,10 @@ const MEMORY: f64 = 0.998;
 const FRESH: f64 = 0.3;
 /// Weight of a new calibration error of a head.
 const FRESH_HEAD: f64 = 0.05;
+
 /// One step of the decode thread: a round of all sequences.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Step {
-    pub(crate) sequences: usize,
     /// True if nothing but one sequence was decoded.
     pub(crate) alone: bool,
     /// The target, if there is only one sequence.
@@ -36,7 +36,6 @@ pub(crate) struct Step {
     pub(crate) draft_seconds: f64,
     pub(crate) target_seconds: f64,
     pub(crate) drafting_rounds: usize,
-    pub(crate) plain_rounds: usize,
     pub(crate) tokens: usize,
 }
 
@@ -44,10 +43,7 @@ impl Step {
     /// Adds a round of one sequence.
     pub(crate) fn add(&mut self, drafting: bool, outcome: &RoundOutcome) {
         self.tokens += outcome.emitted.len();
-        match drafting {
-            true => self.drafting_rounds += 1,
-            false => self.plain_rounds += 1,
-        }
+        self.drafting_rounds += usize::from(drafting);
     }
 }
 
@@ -212,7 +208,7 @@ impl Stats {
         counters.draft_seconds += step.draft_seconds;
         counters.target_seconds += step.target_seconds;
         counters.tokens += step.tokens as u64;
-        if let (1, 1, Some(target)) = (step.sequences, step.drafting_rounds, step.target) {
+        if let (1, Some(target)) = (step.drafting_rounds, step.target) {
             let (seconds, tokens) = counters.alone.entry(target).or_default();
             *seconds = *seconds * MEMORY + step.seconds - step.prompt_seconds;
             *tokens = *tokens * MEMORY + step.tokens as f64;
