@@ -87,13 +87,9 @@ impl Beside {
                 let special = beside.specials.is_special(&content);
                 let key = format!("[{content:?}]");
                 beside.added.push(AddedToken {
-                    id: number(folder, ADDED, &key, &id)?,
-                    content,
                     special,
-                    single_word: false,
-                    lstrip: false,
-                    rstrip: false,
                     normalized: Some(!special),
+                    ..AddedToken::plain(number(folder, ADDED, &key, &id)?, &content)
                 });
             }
         }

@@ -335,13 +335,8 @@ pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, A
     let added = pieces.filter(|(_, piece)| [CONTROL, USER_DEFINED].contains(&piece.kind));
     raw.added_tokens = added
         .map(|(id, piece)| AddedToken {
-            id: id as u32,
-            content: piece.text.clone(),
             special: piece.kind == CONTROL,
-            single_word: false,
-            lstrip: false,
-            rstrip: false,
-            normalized: Some(false),
+            ..AddedToken::plain(id as u32, &piece.text)
         })
         .collect();
     if let Some(opening) = &how.opening {
