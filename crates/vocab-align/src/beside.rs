@@ -193,14 +193,14 @@ impl Beside {
             }
         }
         if anew && self.class == Class::GptNeoX {
-            raw.open_with_nothing();
+            raw.post_processor = Value::Null;
         }
         if anew && self.class == Class::CodeLlama {
             let opening = self.specials.get("bos_token").map(|token| &token.content);
             let mut added = raw.added_tokens.iter();
             match added.find(|token| Some(&token.content) == opening) {
                 Some(token) => raw.open_with(&token.content.clone(), token.id as usize),
-                None => raw.open_with_nothing(),
+                None => raw.post_processor = Value::Null,
             }
         }
         Ok(())

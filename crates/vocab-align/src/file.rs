@@ -69,7 +69,7 @@ impl AddedToken {
 }
 
 /// The file as parsed.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(crate) struct RawFile {
     #[serde(default)]
     pub(crate) added_tokens: Vec<AddedToken>,
@@ -78,30 +78,13 @@ pub(crate) struct RawFile {
     #[serde(default)]
     pub(crate) pre_tokenizer: Value,
     #[serde(default)]
-    post_processor: Value,
+    pub(crate) post_processor: Value,
     #[serde(default)]
     pub(crate) decoder: Value,
     pub(crate) model: Value,
 }
 
 impl RawFile {
-    /// A file with this model and nothing else.
-    pub(crate) fn of(model: Value) -> Self {
-        Self {
-            added_tokens: Vec::new(),
-            normalizer: Value::Null,
-            pre_tokenizer: Value::Null,
-            post_processor: Value::Null,
-            decoder: Value::Null,
-            model,
-        }
-    }
-
-    /// Removes the post-processor, so that nothing is added around a text.
-    pub(crate) fn open_with_nothing(&mut self) {
-        self.post_processor = Value::Null;
-    }
-
     /// Sets a post-processor that adds a token before every text.
     pub(crate) fn open_with(&mut self, token: &str, id: usize) {
         let opening = serde_json::json!({ "SpecialToken": { "id": token, "type_id": 0 } });

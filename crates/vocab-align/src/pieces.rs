@@ -324,10 +324,13 @@ pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, A
         let message = "user-defined symbols are read from a tokenizer.json only: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes one";
         return Err(fault("pieces", message));
     }
-    let mut raw = RawFile::of(match how.classed {
-        true => model.ordered(),
-        false => model.own(),
-    });
+    let mut raw = RawFile {
+        model: match how.classed {
+            true => model.ordered(),
+            false => model.own(),
+        },
+        ..RawFile::default()
+    };
     if !how.classed {
         model.pipeline(&mut raw, how.legacy);
     }
