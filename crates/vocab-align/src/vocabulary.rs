@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::beside::Beside;
 use crate::error::AlignError;
-use crate::file::TokenizerFile;
+use crate::file::{AddedToken, TokenizerFile};
 use crate::ids::TokenId;
 use crate::pieces::PIECES;
 use crate::pipeline::{Pipeline, Segmentation, spells};
@@ -36,22 +36,12 @@ struct Inner {
     pipeline: Pipeline,
     spelling: Spelling,
     /// Added tokens by ascending id.
-    added: Vec<Added>,
+    added: Vec<AddedToken>,
     /// Tokens that the post-processor adds around a text.
     frame: Vec<u32>,
     /// Added tokens beyond the rows of the model's embedding.
     beyond: Vec<(u32, String)>,
     rows: Option<usize>,
-}
-
-/// An added token's treatment of surrounding text.
-#[derive(Clone, Copy)]
-struct Added {
-    id: u32,
-    /// True if it absorbs white space before it.
-    lstrip: bool,
-    /// True if it absorbs white space after it.
-    rstrip: bool,
 }
 
 impl<I: TokenId> Clone for Vocabulary<I> {
@@ -132,15 +122,7 @@ impl<I: TokenId> Vocabulary<I> {
         let file = TokenizerFile::new(raw, name, beside.splits_specials(), rows)?;
         let tables = Tables::new(&file, &beside.hints())?;
         let pipeline = Pipeline::new(&file)?;
-        let mut added: Vec<Added> = file
-            .added
-            .iter()
-            .map(|token| Added {
-                id: token.id,
-                lstrip: token.lstrip,
-                rstrip: token.rstrip,
-            })
-            .collect();
+        let mut added = file.added.clone();
         added.sort_by_key(|token| token.id);
         let beyond = file.added.iter().filter(|token| !file.has_row(token.id));
         let beyond = beyond.map(|token| (token.id, token.content.clone()));
@@ -437,7 +419,7 @@ impl<I: TokenId> Vocabulary<I> {
             .map_or((false, false), |token| (token.lstrip, token.rstrip))
     }
 
-    fn added(&self, id: I) -> Option<&Added> {
+    fn added(&self, id: I) -> Option<&AddedToken> {
         let added = &self.inner.added;
         let at = added.binary_search_by_key(&id.get(), |token| token.id);
         added.get(at.ok()?)
