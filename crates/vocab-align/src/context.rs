@@ -56,7 +56,7 @@ pub struct DraftContext {
 }
 
 /// Text between two special tokens, the last one of the response.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Section {
     text: Vec<u8>,
     /// Index in the response of its first token.
@@ -77,19 +77,6 @@ struct Section {
 }
 
 impl Section {
-    fn new(first: usize) -> Self {
-        Self {
-            text: Vec::new(),
-            first,
-            carried: 0,
-            opening: Opening::Middle,
-            dummy: false,
-            stripped: false,
-            pieces: Vec::new(),
-            closed: 0,
-        }
-    }
-
     /// Start of the window.
     fn window(&self) -> PieceEnd {
         self.end_of(self.closed)
@@ -98,11 +85,7 @@ impl Section {
     /// End of the first `pieces` pieces.
     fn end_of(&self, pieces: usize) -> PieceEnd {
         let last = pieces.checked_sub(1).and_then(|i| self.pieces.get(i));
-        last.copied().unwrap_or(PieceEnd {
-            byte: 0,
-            token: 0,
-            forced: false,
-        })
+        last.copied().unwrap_or_default()
     }
 
     /// Number of bytes after its last token.
@@ -144,7 +127,7 @@ impl DraftContext {
             alignment,
             ids: Vec::new(),
             lengths: Vec::new(),
-            section: Section::new(0),
+            section: Section::default(),
             grown: 0,
             scratch: Segmentation::default(),
         };
@@ -184,10 +167,12 @@ impl DraftContext {
             } else if let Some(name) = self.target.marker(*id) {
                 let name = name.to_owned();
                 unchanged = unchanged.min(self.retokenise(false)?);
-                let mut section = Section::new(self.lengths.len());
-                section.carried = self.section.unspelled();
-                section.text.extend_from_slice(name.as_bytes());
-                self.section = section;
+                self.section = Section {
+                    text: name.into_bytes(),
+                    first: self.lengths.len(),
+                    carried: self.section.unspelled(),
+                    ..Section::default()
+                };
                 self.retokenise(false)?;
                 self.open(Opening::Middle, Opening::Added, self.section.unspelled());
             }
@@ -222,17 +207,19 @@ impl DraftContext {
 
     /// Begins a section; nothing before it changes any more.
     fn open(&mut self, opening: Opening, target: Opening, carried: usize) {
-        let mut section = Section::new(self.lengths.len());
-        section.carried = carried;
-        section.opening = opening;
-        // A space that opens the target's text by rule is not text if the drafter's text opens here
-        // too.
-        section.dummy = opening != Opening::Middle && self.target.prefixes(target);
-        section.stripped = match (opening, self.ids.last()) {
-            (Opening::Added, Some(last)) => self.draft.strips(*last).1,
-            _ => false,
+        self.section = Section {
+            first: self.lengths.len(),
+            carried,
+            opening,
+            // A space that opens the target's text by rule is not text if the drafter's text opens
+            // here too.
+            dummy: opening != Opening::Middle && self.target.prefixes(target),
+            stripped: match (opening, self.ids.last()) {
+                (Opening::Added, Some(last)) => self.draft.strips(*last).1,
+                _ => false,
+            },
+            ..Section::default()
         };
-        self.section = section;
     }
 
     /// Replaces the window's tokens by those of its bytes, with white space at its end removed if

@@ -47,7 +47,7 @@ pub(crate) struct Segmentation {
 }
 
 /// End of a piece, in bytes and in tokens from the start of the text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct PieceEnd {
     pub(crate) byte: usize,
     pub(crate) token: usize,

@@ -15,13 +15,14 @@ pub(crate) enum Prefix {
 }
 
 /// The kind of text before a part of a text.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Opening {
     /// Nothing: the text begins here.
     Text,
     /// An added token, such as a chat marker.
     Added,
     /// Other text.
+    #[default]
     Middle,
 }
 
