@@ -311,27 +311,16 @@ fn class(config: &Map<String, Value>, folder: &Path) -> Result<Class, AlignError
 /// The tokens of `added_tokens_decoder`, with their ids.
 fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError> {
     let key = "added_tokens_decoder";
+    let fault = |key: &str, message| fault(folder, CONFIG, key, message);
     let Some(tokens) = decoder.as_object() else {
-        return Err(fault(
-            folder,
-            CONFIG,
-            key,
-            "must be an object of ids and tokens",
-        ));
+        return Err(fault(key, "must be an object of ids and tokens"));
     };
     let token = |(id, token): (&String, &Value)| {
         let key = format!("{key}.{id}");
         let number = id.parse().ok();
-        let id = number.ok_or_else(|| fault(folder, CONFIG, &key, "is no token id"))?;
-        let wrong = || {
-            fault(
-                folder,
-                CONFIG,
-                &key,
-                "must be an object with a text `content`",
-            )
-        };
+        let id = number.ok_or_else(|| fault(&key, "is no token id"))?;
         let named = token.get("content").and_then(|_| Named::of(token));
+        let wrong = || fault(&key, "must be an object with a text `content`");
         let named = named.ok_or_else(wrong)?;
         let flag = |key: &str| token.get(key).and_then(Value::as_bool);
         let special = flag("special").unwrap_or(false);
