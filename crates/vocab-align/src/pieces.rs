@@ -273,17 +273,13 @@ impl Model {
             normalizers.push(replace(regex(SIGN), "▁▁"));
         }
         raw.normalizer = json!({ "type": "Sequence", "normalizers": normalizers });
-        let mut pre_tokenizers = Vec::new();
         if self.dummy_prefix {
             let scheme = if legacy { "always" } else { "first" };
-            pre_tokenizers.push(json!({
+            let spaces = json!({
                 "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": false,
-            }));
+            });
+            raw.pre_tokenizer = json!({ "type": "Sequence", "pretokenizers": [spaces] });
         }
-        raw.pre_tokenizer = match pre_tokenizers.is_empty() {
-            true => Value::Null,
-            false => json!({ "type": "Sequence", "pretokenizers": pre_tokenizers }),
-        };
         let mut decoders = vec![replace(json!({ "String": "▁" }), " ")];
         if self.byte_fallback {
             decoders.push(json!({ "type": "ByteFallback" }));
