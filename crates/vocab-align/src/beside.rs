@@ -42,7 +42,8 @@ pub(crate) struct Beside {
 pub fn special_names(folder: &Path) -> Result<BTreeMap<String, String>, AlignError> {
     let beside = Beside::read(folder)?;
     let names = beside.specials.named.into_iter();
-    Ok(names.map(|(name, token)| (name, token.content)).collect())
+    let names = names.map(|(name, token)| (name, token.added.content));
+    Ok(names.collect())
 }
 
 impl Beside {
@@ -130,7 +131,7 @@ impl Beside {
         Reading {
             classed: self.class.writes_space_sign(),
             legacy: flag("legacy").unwrap_or(true),
-            opening: opening.map(|token| token.content.clone()),
+            opening: opening.map(|token| token.content().to_owned()),
         }
     }
 
@@ -150,7 +151,7 @@ impl Beside {
         ];
         let hint = |(key, role): (&str, SpecialRole)| {
             let token = self.specials.get(key)?;
-            Some((token.content.clone(), role))
+            Some((token.content().to_owned(), role))
         };
         keys.into_iter().filter_map(hint).collect()
     }
@@ -178,15 +179,15 @@ impl Beside {
         for token in self.specials.all() {
             // Of several tokens with one content, the last one's treatment of surrounding text
             // counts.
-            if !before.contains(&token.content) && !seen.contains(&token) {
-                self.add(raw, &token.added(0));
+            if !before.contains(&token.added.content) && !seen.contains(&token) {
+                self.add(raw, &token.added);
                 seen.push(token);
             }
         }
         if self.class == Class::Qwen2 {
             // This class adds its special tokens once more, as plain ones.
             for token in self.specials.all() {
-                let known = |added: &&mut AddedToken| added.content == token.content;
+                let known = |added: &&mut AddedToken| added.content == token.content();
                 if let Some(added) = raw.added_tokens.iter_mut().find(known) {
                     *added = AddedToken::plain(added.id, &added.content);
                 }
@@ -196,9 +197,9 @@ impl Beside {
             raw.post_processor = Value::Null;
         }
         if anew && self.class == Class::CodeLlama {
-            let opening = self.specials.get("bos_token").map(|token| &token.content);
+            let opening = self.specials.get("bos_token").map(Named::content);
             let mut added = raw.added_tokens.iter();
-            match added.find(|token| Some(&token.content) == opening) {
+            match added.find(|token| Some(token.content.as_str()) == opening) {
                 Some(token) => raw.open_with(&token.content.clone(), token.id as usize),
                 None => raw.post_processor = Value::Null,
             }
@@ -252,7 +253,7 @@ impl Beside {
         }
         let unknown = self.specials.get("unk_token");
         let unknown = unknown.filter(|_| self.class.has_unknown());
-        let unknown = unknown.map(|token| token.content.clone());
+        let unknown = unknown.map(|token| token.content().to_owned());
         let lacks = |token: &String| in_model(&raw.model, token).0.is_none();
         if let Some(token) = unknown.as_ref().filter(|token| lacks(token)) {
             return Err(refused(format!("a vocabulary without {token:?}")));
@@ -325,9 +326,10 @@ fn decoded(folder: &Path, decoder: &Value) -> Result<Vec<AddedToken>, AlignError
         let flag = |key: &str| token.get(key).and_then(Value::as_bool);
         let special = flag("special").unwrap_or(false);
         Ok(AddedToken {
+            id,
             special,
             normalized: Some(flag("normalized").unwrap_or(!special)),
-            ..named.added(id)
+            ..named.added
         })
     };
     tokens.iter().map(token).collect()

@@ -34,7 +34,7 @@ pub(crate) struct TokenizerFile {
 }
 
 /// An entry of `added_tokens`.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub(crate) struct AddedToken {
     pub(crate) id: u32,
     pub(crate) content: String,

@@ -32,13 +32,10 @@ const TYPE: &str = "__type";
 /// A token as a configuration describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
-    pub(crate) content: String,
+    /// The token, without its id.
+    pub(crate) added: AddedToken,
     /// True if it is written as a string.
     is_text: bool,
-    lstrip: bool,
-    rstrip: bool,
-    single_word: bool,
-    normalized: bool,
 }
 
 impl Named {
@@ -47,26 +44,21 @@ impl Named {
     pub(crate) fn of(value: &Value) -> Option<Self> {
         let content = value.as_str().or_else(|| value.get("content")?.as_str())?;
         let flag = |key: &str| value.get(key).and_then(Value::as_bool).unwrap_or(false);
-        Some(Self {
-            content: content.to_owned(),
-            is_text: value.is_string(),
+        let added = AddedToken {
+            single_word: flag("single_word"),
             lstrip: flag("lstrip"),
             rstrip: flag("rstrip"),
-            single_word: flag("single_word"),
-            normalized: flag("normalized"),
+            normalized: Some(flag("normalized")),
+            ..AddedToken::plain(0, content)
+        };
+        Some(Self {
+            added,
+            is_text: value.is_string(),
         })
     }
 
-    pub(crate) fn added(&self, id: u32) -> AddedToken {
-        AddedToken {
-            id,
-            content: self.content.clone(),
-            special: true,
-            single_word: self.single_word,
-            lstrip: self.lstrip,
-            rstrip: self.rstrip,
-            normalized: Some(self.normalized),
-        }
+    pub(crate) fn content(&self) -> &str {
+        &self.added.content
     }
 }
 
@@ -255,12 +247,13 @@ impl Specials {
         let named = STANDARD.iter().filter_map(|name| self.get(name));
         named
             .chain(&self.extra)
-            .any(|token| token.content == content)
+            .any(|token| token.content() == content)
     }
 
     /// True of a token with any name.
     pub(crate) fn is_named(&self, content: &str) -> bool {
-        self.named.iter().any(|(_, token)| token.content == content)
+        let mut named = self.named.iter();
+        named.any(|(_, token)| token.content() == content)
     }
 
     /// All tokens.
