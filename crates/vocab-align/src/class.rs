@@ -97,19 +97,12 @@ const AS_WRITTEN: [&str; 32] = [
 /// A tokenizer class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
-    /// `LlamaTokenizer`.
     Llama,
-    /// `CodeLlamaTokenizer`.
     CodeLlama,
-    /// `GemmaTokenizer`.
     Gemma,
-    /// `Qwen2Tokenizer`.
     Qwen2,
-    /// `GPT2Tokenizer`.
     Gpt2,
-    /// `GPTNeoXTokenizer`.
     GptNeoX,
-    /// `CohereTokenizer`.
     Cohere,
     /// Any other class: the file's own pipeline counts.
     AsWritten,
@@ -160,7 +153,6 @@ impl Class {
         })
     }
 
-    /// Name of the class.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Llama => "LlamaTokenizer",
