@@ -24,13 +24,8 @@
 //!
 //! // Two toy tokenizers: byte by byte, and with the merges "a"+"b" and "ab"+"a".
 //! # fn json(extra: &[&str], merges: &[[&str; 2]]) -> String {
-//! #     let byte = |b: u8| match b {
-//! #         0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => b as char,
-//! #         0x00..=0x20 => char::from_u32(0x100 + b as u32).unwrap(),
-//! #         0x7F..=0xA0 => char::from_u32(0x121 + b as u32 - 0x7F).unwrap(),
-//! #         _ => '\u{143}',
-//! #     };
-//! #     let tokens = (0..=255).map(|b| byte(b).to_string()).chain(extra.iter().map(|t| t.to_string()));
+//! #     let bytes = (0..=255).map(|b| vocab_align::char_of_byte(b).to_string());
+//! #     let tokens = bytes.chain(extra.iter().map(|t| t.to_string()));
 //! #     let vocab: serde_json::Map<_, _> = tokens.enumerate().map(|(i, t)| (t, i.into())).collect();
 //! #     serde_json::json!({
 //! #         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
@@ -81,5 +76,6 @@ pub use error::AlignError;
 pub use ids::{DraftId, TargetId, TokenId, raw_ids};
 pub use offsets::{AlignedSpan, align_offsets};
 pub use roles::SpecialRole;
+pub use spelling::char_of_byte;
 pub use utf8::Utf8Stream;
 pub use vocabulary::Vocabulary;

@@ -59,7 +59,7 @@ impl Spelling {
 
 /// The byte-level alphabet: printable Latin-1 bytes stand for themselves, the others are moved to
 /// U+0100 and up in ascending order.
-pub(crate) fn char_of_byte(byte: u8) -> char {
+pub fn char_of_byte(byte: u8) -> char {
     let code = match byte {
         0x00..=0x20 => 0x100 + u32::from(byte),
         0x7F..=0xA0 => 0x121 + u32::from(byte - 0x7F),

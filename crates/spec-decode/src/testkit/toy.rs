@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use vocab_align::{AlignError, TokenId, Vocabulary};
+use vocab_align::{AlignError, TokenId, Vocabulary, char_of_byte};
 
 use crate::Pair;
 
@@ -60,7 +60,7 @@ impl ToyVocab<'_> {
         let mut vocab = String::new();
         for byte in 0..=255u8 {
             let separator = if byte == 0 { "" } else { "," };
-            let token = byte_char(byte);
+            let token = char_of_byte(byte);
             let escape = if matches!(token, '"' | '\\') {
                 "\\"
             } else {
@@ -94,17 +94,6 @@ impl ToyVocab<'_> {
             merges.join(","),
         )
     }
-}
-
-/// The printable character that stands for a byte in byte-level vocabularies.
-fn byte_char(byte: u8) -> char {
-    let code = match byte {
-        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => u32::from(byte),
-        0x00..=0x20 => 0x100 + u32::from(byte),
-        0x7F..=0xA0 => 0x121 + u32::from(byte) - 0x7F,
-        0xAD => 0x143,
-    };
-    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// Both vocabularies and their byte alignment.
