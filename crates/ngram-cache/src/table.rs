@@ -17,17 +17,10 @@ pub fn static_table(
     config: CacheConfig,
 ) -> NgramCache {
     let mut cache = NgramCache::new(config);
-    for index in 0..target.len() {
-        let Ok(id) = u32::try_from(index).map(TargetId) else {
-            break;
-        };
-        if target.role(id).is_some() {
-            continue;
-        }
-        let Some(bytes) = target.bytes(id).filter(|bytes| !bytes.is_empty()) else {
-            continue;
-        };
-        if let Ok(spelling) = draft.encode_bytes(bytes)
+    for id in (0..target.len() as u32).map(TargetId) {
+        // Special tokens have no bytes.
+        if let Some(bytes) = target.bytes(id)
+            && let Ok(spelling) = draft.encode_bytes(bytes)
             && draft.decode_bytes(&spelling) == bytes
         {
             // A single draft token is a direct mapping and no n-gram; the cache refuses it.
