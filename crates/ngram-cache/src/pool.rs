@@ -72,10 +72,11 @@ enum List {
 impl Children {
     pub(crate) const EMPTY: Self = Self::block(0, 0);
 
-    const fn block(start: u32, len: u32) -> Self {
+    /// A block. The trie refuses insertions long before positions could reach the flag bit.
+    const fn block(start: usize, len: usize) -> Self {
         Self(Edge {
-            label: start | BLOCK_FLAG,
-            link: Link(len),
+            label: start as u32 | BLOCK_FLAG,
+            link: Link(len as u32),
         })
     }
 
@@ -102,12 +103,6 @@ pub(crate) struct EdgePool {
 /// The capacity class of a list of two or more edges.
 fn class(len: usize) -> usize {
     len.next_power_of_two().trailing_zeros() as usize
-}
-
-/// A block, encoded as [`Children`]. The trie refuses insertions long before positions could reach
-/// the flag bit.
-fn packed(start: usize, len: usize) -> Children {
-    Children::block(start as u32, len as u32)
 }
 
 impl EdgePool {
@@ -154,13 +149,13 @@ impl EdgePool {
                 let start = self.allocate(2);
                 self.slots[start + at] = edge;
                 self.slots[start + 1 - at] = children.0;
-                packed(start, 2)
+                Children::block(start, 2)
             }
             List::Block { start, len } if class(len) == class(len + 1) => {
                 self.slots
                     .copy_within(start + at..start + len, start + at + 1);
                 self.slots[start + at] = edge;
-                packed(start, len + 1)
+                Children::block(start, len + 1)
             }
             List::Block { start, len } => {
                 let moved = self.allocate(len + 1);
@@ -169,7 +164,7 @@ impl EdgePool {
                 self.slots
                     .copy_within(start + at..start + len, moved + at + 1);
                 self.release(start, len);
-                packed(moved, len + 1)
+                Children::block(moved, len + 1)
             }
         }
     }
@@ -187,12 +182,12 @@ impl EdgePool {
         self.slots
             .copy_within(start + at + 1..start + len, start + at);
         if class(len - 1) == class(len) {
-            return packed(start, len - 1);
+            return Children::block(start, len - 1);
         }
         let moved = self.allocate(len - 1);
         self.slots.copy_within(start..start + len - 1, moved);
         self.release(start, len);
-        packed(moved, len - 1)
+        Children::block(moved, len - 1)
     }
 
     /// Start of a block for `len` edges.
