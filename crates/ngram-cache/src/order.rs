@@ -86,11 +86,7 @@ impl Order {
         let before = if has_peers {
             std::mem::replace(&mut self.tails[at].entry, entry)
         } else {
-            let before = if at > 0 {
-                self.tails[at - 1].entry
-            } else {
-                NONE
-            };
+            let before = self.tail_before(at);
             reserve_slack(&mut self.tails, 1);
             self.tails.insert(at, Tail { priority, entry });
             before
@@ -105,12 +101,7 @@ impl Order {
         if let Ok(at) = self.tails.binary_search_by_key(&priority, |t| t.priority)
             && self.tails[at].entry == entry
         {
-            let lower_tail = if at > 0 {
-                self.tails[at - 1].entry
-            } else {
-                NONE
-            };
-            if before == lower_tail {
+            if before == self.tail_before(at) {
                 self.tails.remove(at);
             } else {
                 self.tails[at].entry = before;
@@ -127,6 +118,12 @@ impl Order {
 
     fn priority(&self, count: u32) -> u32 {
         if self.by_count { count } else { 0 }
+    }
+
+    /// The last entry of the priority below tail `at`; [`NONE`] if that is the lowest.
+    fn tail_before(&self, at: usize) -> u32 {
+        let before = at.checked_sub(1);
+        before.map_or(NONE, |before| self.tails[before].entry)
     }
 
     fn link_after(&mut self, before: u32, entry: u32) {
