@@ -325,43 +325,24 @@ impl NgramCache {
 
     /// True if the cache exceeds its limits.
     fn is_over(&self) -> bool {
-        let CacheConfig {
-            max_entries,
-            max_bytes,
-            ..
-        } = self.config;
-        max_entries.is_some_and(|max| self.len() > max)
-            || max_bytes.is_some_and(|max| self.budgeted_bytes() > max)
+        let (entries, bytes) = (self.config.max_entries, self.config.max_bytes);
+        entries.is_some_and(|max| self.len() > max)
+            || bytes.is_some_and(|max| self.budgeted_bytes() > max)
     }
 
     /// Rebuilds the arenas without the gaps of lists that outgrew their blocks.
     fn compact(&mut self) {
-        let sorted: Vec<u32> = self
-            .subtree(self.root())
-            .filter_map(|(node, _)| self.trie.entry_at(node.0))
-            .collect();
-        let ranked = self
-            .order
-            .as_ref()
-            .map(|order| order.iter().collect::<Vec<_>>());
+        let ranked = self.ranked_entries();
         let mut trie = Trie::new();
         let mut moved = BTreeMap::new();
-        for entry in sorted {
-            let Ngram {
-                draft,
-                target,
-                count,
-            } = self.ngram(entry);
-            let path = draft.iter().map(|d| d.0);
-            moved.insert(entry, trie.insert(path, target.0, count));
+        for entry in self.sorted_entries() {
+            let ngram = self.ngram(entry);
+            let path = ngram.draft.iter().map(|d| d.0);
+            moved.insert(entry, trie.insert(path, ngram.target.0, ngram.count));
         }
         self.order = self.config.eviction.empty_order();
         if let Some(order) = &mut self.order {
-            for new in ranked
-                .into_iter()
-                .flatten()
-                .filter_map(|old| moved.get(&old))
-            {
+            for new in ranked.iter().filter_map(|old| moved.get(old)) {
                 order.insert(*new, trie.entry(*new).count);
             }
         }
@@ -406,11 +387,14 @@ impl NgramCache {
     pub(crate) fn ranked_entries(&self) -> Vec<u32> {
         match &self.order {
             Some(order) => order.iter().collect(),
-            None => self
-                .subtree(self.root())
-                .filter_map(|(node, _)| self.trie.entry_at(node.0))
-                .collect(),
+            None => self.sorted_entries().collect(),
         }
+    }
+
+    /// All entries, in lexicographic order of their draft ids.
+    pub(crate) fn sorted_entries(&self) -> impl Iterator<Item = u32> {
+        let nodes = self.subtree(self.root());
+        nodes.filter_map(|(node, _)| self.trie.entry_at(node.0))
     }
 
     /// Stores an n-gram of a file that is known to be absent, whatever the limits are.

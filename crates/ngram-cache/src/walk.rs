@@ -89,7 +89,6 @@ impl NgramCache {
 
     /// All n-grams, in lexicographic order of their draft ids.
     pub fn entries(&self) -> impl Iterator<Item = Ngram> {
-        let entries = self.subtree(self.root());
-        entries.filter_map(|(node, _)| Some(self.ngram(self.trie.entry_at(node.0)?)))
+        self.sorted_entries().map(|entry| self.ngram(entry))
     }
 }
