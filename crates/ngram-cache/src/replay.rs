@@ -107,21 +107,18 @@ pub fn replay<T: AsRef<str>>(
         }
         report.growth.push((report.target_tokens, cache.len()));
     }
-    report.growth = thinned(report.growth);
-    report.read_cache(&cache);
+    let stats = cache.stats();
+    let report = ReplayReport {
+        unique_ngrams: stats.ngrams,
+        evictions: stats.evictions,
+        bytes: stats.bytes,
+        bytes_per_ngram: stats.bytes_per_ngram,
+        lengths: stats.lengths,
+        frequencies: stats.frequencies,
+        growth: thinned(report.growth),
+        ..report
+    };
     Ok(Replay { report, cache })
-}
-
-impl ReplayReport {
-    fn read_cache(&mut self, cache: &NgramCache) {
-        let stats = cache.stats();
-        self.unique_ngrams = stats.ngrams;
-        self.evictions = stats.evictions;
-        self.bytes = stats.bytes;
-        self.bytes_per_ngram = stats.bytes_per_ngram;
-        self.lengths = stats.lengths;
-        self.frequencies = stats.frequencies;
-    }
 }
 
 /// Reduces the points to about [`GROWTH_POINTS`], at equal steps of target tokens. The last one is
