@@ -157,11 +157,6 @@ impl NgramCache {
         }
     }
 
-    /// The size limit and policy in force.
-    pub fn config(&self) -> CacheConfig {
-        self.config
-    }
-
     /// Number of n-grams.
     pub fn len(&self) -> usize {
         self.trie.len()

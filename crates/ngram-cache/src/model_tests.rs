@@ -174,7 +174,7 @@ fn apply(cache: &mut NgramCache, model: &mut Model, operation: &Operation) {
 
 fn assert_equal(cache: &NgramCache, model: &Model) {
     cache.trie.check();
-    assert_eq!(cache.config(), model.config);
+    assert_eq!(cache.config, model.config);
     assert_eq!(cache.len(), model.ngrams.len());
     let ranked: Vec<Ngram> = cache
         .ranked_entries()
