@@ -3,8 +3,8 @@
 use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
 use crate::labels::labels;
-use crate::throughput::{Chain, Score, Scorer, Seen, bin_of};
-use crate::{DraftSignal, Example, Head, Label, write_features};
+use crate::throughput::{Chain, Score, Scorer, bin_of};
+use crate::{DraftSignal, Example, Head, write_features};
 
 /// Policy that lets another policy decide and records every verified token, as an example for a
 /// head and in the chains of throughput plans.
@@ -87,12 +87,10 @@ impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
 
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner.observe(outcome);
-        let judged: Vec<Option<Label>> = labels(outcome);
+        let judged = labels(outcome);
         for (index, chain) in self.chains.iter_mut().enumerate() {
-            let tokens = self.round.iter().enumerate();
-            let label = |i: usize| judged.get(i).copied().flatten();
-            let seen: Vec<Seen> = tokens.map(|(i, t)| (t.bins[index], label(i))).collect();
-            chain.observe(&seen);
+            let bins = self.round.iter().map(|token| token.bins[index]);
+            chain.observe(bins, &judged);
         }
         let Some(examples) = &mut self.examples else {
             return;

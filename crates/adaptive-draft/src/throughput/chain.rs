@@ -38,9 +38,6 @@ pub struct Chain {
     pub(super) judged: [[[f64; 3]; BINS]; DEPTHS],
 }
 
-/// The bin and the label of one draft token.
-pub(crate) type Seen = (usize, Option<Label>);
-
 impl Chain {
     /// An empty chain. Until it has counts, a score counts as the acceptance it predicts, and a
     /// position is accepted as often as the one before it, the first one in half of all cases.
@@ -60,33 +57,27 @@ impl Chain {
 
     /// Adds a round, given the scores of its drafted tokens in order.
     pub fn learn(&mut self, scores: &[f64], outcome: &RoundOutcome) {
-        let judged = labels(outcome);
-        let tokens = scores.iter().enumerate();
-        let label = |i: usize| judged.get(i).copied().flatten();
-        let seen: Vec<Seen> = tokens
-            .map(|(i, score)| (bin_of(*score), label(i)))
-            .collect();
-        self.observe(&seen);
+        let bins = scores.iter().map(|score| bin_of(*score));
+        self.observe(bins, &labels(outcome));
     }
 
-    pub(crate) fn observe(&mut self, draft: &[Seen]) {
+    /// Adds a round, given the bins and the labels of its drafted tokens in order.
+    pub(crate) fn observe(
+        &mut self,
+        bins: impl IntoIterator<Item = usize>,
+        labels: &[Option<Label>],
+    ) {
         let keep = 1.0 - 1.0 / MEMORY;
-        let counts = self.first.iter_mut().chain(self.next.iter_mut().flatten());
-        for count in counts.chain(self.judged.iter_mut().flatten().flatten()) {
-            *count *= keep;
-        }
-        let mut before = None;
-        for (position, &(bin, label)) in draft.iter().enumerate() {
+        self.counts().for_each(|count| *count *= keep);
+        let mut before: Option<usize> = None;
+        for (position, bin) in bins.into_iter().enumerate() {
             let bin = bin.min(BINS - 1);
             match before {
                 None => self.first[bin] += 1.0,
-                Some(before) => {
-                    let row: &mut [f64; BINS] = &mut self.next[before];
-                    row[bin] += 1.0;
-                }
+                Some(before) => self.next[before][bin] += 1.0,
             }
             before = Some(bin);
-            if let Some(label) = label {
+            if let Some(Some(label)) = labels.get(position) {
                 let [count, accepted, ends] = &mut self.judged[position.min(DEPTHS - 1)][bin];
                 *count += 1.0;
                 *accepted += label.accepted;
@@ -235,7 +226,7 @@ mod tests {
             // The same scores, accepted half as often at the second position.
             let first = f64::from(u8::from(i % 10 < 8));
             let second = f64::from(u8::from(i % 10 < 4));
-            chain.observe(&[(8, label(first)), (8, label(second))]);
+            chain.observe([8, 8], &[label(first), label(second)]);
         }
         let found = chain.acceptances(6);
         assert!((found[0][8] - 0.8).abs() < 0.03, "{}", found[0][8]);

@@ -40,7 +40,8 @@ impl TryFrom<Counts> for Chain {
 }
 
 impl Chain {
-    fn counts(&mut self) -> impl Iterator<Item = &mut f64> {
+    /// All counts, in the order of a file.
+    pub(super) fn counts(&mut self) -> impl Iterator<Item = &mut f64> {
         let pairs = self.next.iter_mut().flatten();
         let judged = self.judged.iter_mut().flatten().flatten();
         self.first.iter_mut().chain(pairs).chain(judged)
@@ -58,7 +59,7 @@ mod tests {
         for i in 0..50_usize {
             let label = |accepted| Some(Label { accepted, ends: 1 });
             let third = 1.0 / (1 + i) as f64;
-            chain.observe(&[(i % BINS, label(third)), (i * 7 % BINS, None)]);
+            chain.observe([i % BINS, i * 7 % BINS], &[label(third), None]);
         }
         chain
     }

@@ -11,7 +11,6 @@ mod plan;
 mod policy;
 
 pub use chain::Chain;
-pub(crate) use chain::Seen;
 pub use plan::Plan;
 pub(crate) use policy::Scorer;
 pub use policy::{Score, Throughput};
