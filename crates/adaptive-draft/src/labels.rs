@@ -55,13 +55,12 @@ pub fn labels(outcome: &RoundOutcome) -> Vec<Option<Label>> {
 mod tests {
     use super::*;
     use ngram_cache::Kind;
-    use spec_decode::{Origin, Proposal, Score, Timings};
+    use spec_decode::{Proposal, Score};
     use vocab_align::{DraftId, TargetId};
 
     fn outcome(spans: &[std::ops::Range<usize>], ratios: &[f64], accepted: usize) -> RoundOutcome {
         let drafted = spans.last().map_or(0, |span| span.end) + 1;
         RoundOutcome {
-            round: 0,
             draft: vec![DraftId(0); drafted],
             proposals: spans
                 .iter()
@@ -76,15 +75,11 @@ mod tests {
                 })
                 .collect(),
             accepted,
-            emitted: Vec::new(),
-            origin: Origin::Residual,
             scores: ratios
                 .iter()
                 .map(|&target| Score::new(target, 1.0))
                 .collect(),
-            emitted_bytes: 0,
-            inserted: 0,
-            timings: Timings::default(),
+            ..RoundOutcome::default()
         }
     }
 

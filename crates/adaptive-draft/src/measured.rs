@@ -300,12 +300,11 @@ fn add(sums: &mut Vec<[f64; 2]>, at: usize, rounds: f64, seconds: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spec_decode::{Origin, Proposal, Timings};
+    use spec_decode::{Proposal, Timings};
     use vocab_align::{DraftId, TargetId};
 
     fn round(drafted: usize) -> RoundOutcome {
         RoundOutcome {
-            round: 0,
             draft: vec![DraftId(0); drafted],
             proposals: (0..drafted)
                 .map(|i| Proposal {
@@ -314,18 +313,14 @@ mod tests {
                     kind: ngram_cache::Kind::Direct,
                 })
                 .collect(),
-            accepted: 0,
             emitted: vec![TargetId(0)],
-            origin: Origin::Residual,
-            scores: Vec::new(),
-            emitted_bytes: 0,
-            inserted: 0,
             timings: Timings {
                 draft: 0.002 * drafted as f64,
                 target: 0.02 + 0.001 * drafted as f64,
                 commit: 0.001,
                 ..Timings::default()
             },
+            ..RoundOutcome::default()
         }
     }
 

@@ -6,8 +6,8 @@ use adaptive_draft::{
 };
 use spec_decode::testkit::{FakeModel, ToyVocab, text_rows};
 use spec_decode::{
-    ConstantLength, CopySource, DraftPolicy, History, NoSink, Origin, Pair, Prompt, PromptLookup,
-    RoundOutcome, Sampling, Session, SessionConfig, StreamName, Timings, VerifyMode,
+    ConstantLength, CopySource, DraftPolicy, History, NoSink, Pair, Prompt, PromptLookup,
+    RoundOutcome, Sampling, Session, SessionConfig, StreamName, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -314,16 +314,8 @@ fn copies_observe_rounds_without_a_match() {
     assert_eq!(answer.way(), Way::Copies);
 
     let plain_step = RoundOutcome {
-        round: 0,
-        draft: Vec::new(),
-        proposals: Vec::new(),
-        accepted: 0,
         emitted: ids([1]),
-        origin: Origin::Bonus,
-        scores: Vec::new(),
-        emitted_bytes: 0,
-        inserted: 0,
-        timings: Timings::default(),
+        ..RoundOutcome::default()
     };
     let mut policy = Controlled::new(Watcher::default(), Some(answer));
     assert_eq!(policy.next_len(), 0);

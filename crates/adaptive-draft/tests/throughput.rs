@@ -5,8 +5,8 @@ use std::sync::Arc;
 use adaptive_draft::{Chain, Costs, LabelRecorder, Plan, Score, Throughput};
 use ngram_cache::Kind;
 use spec_decode::{
-    ConstantLength, Dice, DraftPolicy, DraftStep, Origin, Proposal, Purpose, RoundOutcome,
-    Score as Judged, StreamName, Timings,
+    ConstantLength, Dice, DraftPolicy, DraftStep, Proposal, Purpose, RoundOutcome, Score as Judged,
+    StreamName,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -86,16 +86,11 @@ fn outcome(drafted: usize, accepted: usize) -> RoundOutcome {
     };
     let score = |i: usize| Judged::new(if i < accepted { 1.0 } else { 0.0 }, 1.0);
     RoundOutcome {
-        round: 0,
         draft: vec![DraftId(0); drafted],
         proposals: (0..drafted).map(proposal).collect(),
         accepted,
-        emitted: Vec::new(),
-        origin: Origin::Residual,
         scores: (0..drafted.min(accepted + 1)).map(score).collect(),
-        emitted_bytes: 0,
-        inserted: 0,
-        timings: Timings::default(),
+        ..RoundOutcome::default()
     }
 }
 

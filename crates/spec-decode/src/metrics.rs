@@ -38,8 +38,8 @@ impl Timings {
     }
 }
 
-/// Result of one round.
-#[derive(Clone, Debug, PartialEq)]
+/// Result of one round. The default is a round that drafted and emitted nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoundOutcome {
     /// Number of the round in the response, from 0.
     pub round: usize,

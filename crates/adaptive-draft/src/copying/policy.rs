@@ -131,9 +131,7 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spec_decode::{
-        Chance, ConstantLength, Dice, Origin, Proposal, Purpose, StreamName, Timings,
-    };
+    use spec_decode::{Chance, ConstantLength, Dice, Proposal, Purpose, StreamName};
     use vocab_align::{DraftId, TargetId};
 
     fn ids(raw: &[u32]) -> Vec<TargetId> {
@@ -150,16 +148,11 @@ mod tests {
         let copies = ids(copied).into_iter().map(|token| proposal(token, 0..0));
         let drafts = (0..drafted).map(|i| proposal(TargetId(900), i..i + 1));
         RoundOutcome {
-            round: 0,
             draft: vec![DraftId(0); drafted],
             proposals: copies.chain(drafts).collect(),
             accepted,
             emitted: ids(said),
-            origin: Origin::Residual,
-            scores: Vec::new(),
-            emitted_bytes: 0,
-            inserted: 0,
-            timings: Timings::default(),
+            ..RoundOutcome::default()
         }
     }
 

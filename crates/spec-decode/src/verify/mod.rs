@@ -153,10 +153,11 @@ pub struct Evidence<'a> {
 }
 
 /// Origin of the last token of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Origin {
     /// Bonus token: every proposal was accepted, and the token was drawn from p.
+    #[default]
     Bonus,
     /// A proposal was rejected, and the token was drawn from the residual distribution (at
     /// temperature 0 it is the argmax, in mode `slem` the target's own draw).
