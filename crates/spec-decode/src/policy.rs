@@ -7,8 +7,8 @@ use crate::{Found, RoundOutcome};
 /// Largest number of looked-up tokens that are shown to a policy.
 pub const LONGEST_COPY: usize = 32;
 
-/// Use of looked-up text in a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Use of looked-up text in a round. By default nothing is proposed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyPlan {
     /// Number of its tokens to propose, from the first; limited by the number found.
     pub copy: usize,

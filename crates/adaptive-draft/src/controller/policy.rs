@@ -79,10 +79,7 @@ impl<P: DraftPolicy> DraftPolicy for Controlled<P> {
         let (drafts, copies) = self.allowed();
         self.asked = copies;
         if !copies {
-            return CopyPlan {
-                copy: 0,
-                draft: false,
-            };
+            return CopyPlan::default();
         }
         let mut plan = self.inner.plan_copy(found);
         plan.draft &= drafts;
