@@ -86,11 +86,6 @@ pub struct Place {
 }
 
 impl Place {
-    /// The first draft token of the path.
-    pub fn first(&self) -> DraftId {
-        self.first
-    }
-
     /// Number of draft tokens on the path, at least 1.
     pub fn depth(&self) -> usize {
         self.depth

@@ -60,11 +60,6 @@ impl Head {
         self.features
     }
 
-    /// Number of units of the hidden layer; 0 for a linear head.
-    pub fn hidden(&self) -> usize {
-        self.hidden
-    }
-
     /// All weights in one vector.
     pub fn weights(&self) -> &[f32] {
         &self.weights

@@ -409,11 +409,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         &self.config
     }
 
-    /// The canonical direct mapping in use.
-    pub fn direct(&self) -> &DirectMap {
-        &self.direct
-    }
-
     /// The drafter.
     pub fn drafter(&self) -> &D {
         &self.drafter
