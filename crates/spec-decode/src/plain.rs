@@ -6,6 +6,7 @@ use std::time::Instant;
 use vocab_align::{TargetId, TokenId};
 
 use crate::error::{LawError, Role, SpecError};
+use crate::fault::Fault;
 use crate::sampling::Sampling;
 use crate::session::{Finish, read_prompt};
 use crate::{LanguageModel, Purpose, StreamName, TeacherSink};
@@ -82,11 +83,7 @@ pub fn decode_plain<T: LanguageModel>(
                     &logits
                 };
                 let column = config.sampling.draw(row, &mut dice);
-                let law = |source| SpecError::Law {
-                    round,
-                    role: Role::Target,
-                    source,
-                };
+                let law = |source| Fault::Law(Role::Target, source).at(round);
                 TargetId::new(column.map_err(law)? as u32)
             }
         };
@@ -116,11 +113,7 @@ fn best_on_device<T: LanguageModel>(
     let Some(device) = target.device_logits(1) else {
         return Ok(None);
     };
-    let failed = |source| SpecError::Model {
-        round,
-        role: Role::Target,
-        source,
-    };
+    let failed = |source| Fault::Model(Role::Target, source).at(round);
     let mut best = Vec::new();
     device.score(&[pending.get()]).map_err(failed)?;
     device.best(&mut best).map_err(failed)?;
@@ -137,14 +130,9 @@ fn step<T: LanguageModel>(
     logits: &mut Vec<f32>,
     round: usize,
 ) -> Result<(), SpecError> {
-    let role = Role::Target;
     target
         .forward(&[pending.get()], logits)
-        .map_err(|source| SpecError::Model {
-            round,
-            role,
-            source,
-        })?;
+        .map_err(|source| Fault::Model(Role::Target, source).at(round))?;
     if logits.len() == target.vocab_size() {
         return Ok(());
     }
@@ -153,9 +141,5 @@ fn step<T: LanguageModel>(
         positions: 1,
         vocab: target.vocab_size(),
     };
-    Err(SpecError::Law {
-        round,
-        role,
-        source,
-    })
+    Err(Fault::Law(Role::Target, source).at(round))
 }

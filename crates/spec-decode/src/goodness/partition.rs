@@ -6,6 +6,7 @@ use vocab_align::{TargetId, TokenId, raw_ids};
 
 use crate::LanguageModel;
 use crate::error::{LawError, Role, SpecError};
+use crate::fault::Fault;
 use crate::sampling::Sampling;
 use crate::session::read_prompt;
 
@@ -121,24 +122,16 @@ struct Walk<'a, T> {
 impl<T: LanguageModel> Walk<'_, T> {
     /// Distribution of the token after the prefix.
     fn law(&mut self) -> Result<Vec<f64>, SpecError> {
-        let (round, role) = (self.prefix.len(), Role::Target);
+        let round = self.prefix.len();
         let read = self.prompt.len() - 1;
         let input = [&self.prompt[read..], &self.prefix].concat();
         let mut logits = Vec::new();
         self.target.truncate(read);
         self.target
             .forward(&raw_ids(&input), &mut logits)
-            .map_err(|source| SpecError::Model {
-                round,
-                role,
-                source,
-            })?;
+            .map_err(|source| Fault::Model(Role::Target, source).at(round))?;
         let vocab = self.target.vocab_size();
-        let fault = |source| SpecError::Law {
-            round,
-            role,
-            source,
-        };
+        let fault = |source| Fault::Law(Role::Target, source).at(round);
         if logits.len() != vocab * input.len() {
             return Err(fault(LawError::RowShape {
                 found: logits.len(),
