@@ -68,18 +68,17 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
             return Ok(Err(round));
         };
-        let number = round.number();
+        let number = round.running.round;
         let failed = |source| Fault::Model(Role::Target, source).at(number);
         let mut logits = Row::of(0);
         let mut best = Vec::new();
         device.score(&raw_ids(round.input())).map_err(failed)?;
         device.best(&mut best).map_err(failed)?;
-        round.ends_scoring();
+        round.timings.target = round.clock.lap();
         let law = |source| Fault::Law(Role::Target, source).at(number);
-        let proposals = round.proposals();
-        check_proposals(proposals, self.target.vocab_size()).map_err(law)?;
+        check_proposals(&round.proposals, self.target.vocab_size()).map_err(law)?;
         let best = |index: usize| best.get(index).copied().flatten();
-        let proposed = proposals.iter().map(|proposal| proposal.target);
+        let proposed = round.proposals.iter().map(|proposal| proposal.target);
         let Some(verdict) = greedy::verify(proposed, |index| best(index).ok_or(())).ok() else {
             // A row to verify has no most probable token. Verification with whole rows reports the
             // fault.
@@ -89,12 +88,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             let judged = self.judge_round(round, cache, &logits)?;
             return Ok(Ok((judged, logits)));
         };
-        round.ends_judging();
+        round.timings.verify = round.clock.lap();
         let emitted = verdict.accepted + 1;
         if let Some(device) = self.target.device_logits(tokens).filter(|_| sink.reads()) {
             device.rows(0..emitted, &mut logits).map_err(failed)?;
-            round.ends_fetching();
+            // Fetching more of the forward's logits belongs to the forward.
+            round.timings.target += round.clock.lap();
         }
-        Ok(Ok((JudgedRound::new(round, verdict), logits)))
+        Ok(Ok((JudgedRound { round, verdict }, logits)))
     }
 }

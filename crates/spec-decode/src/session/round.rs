@@ -33,31 +33,6 @@ pub struct DraftedRound {
 }
 
 impl DraftedRound {
-    /// Number of the round in the response, from 0.
-    pub(super) fn number(&self) -> usize {
-        self.running.round
-    }
-
-    /// The proposals.
-    pub(super) fn proposals(&self) -> &[Proposal] {
-        &self.proposals
-    }
-
-    /// Records the end of the target's forward.
-    pub(super) fn ends_scoring(&mut self) {
-        self.timings.target = self.clock.lap();
-    }
-
-    /// Records the end of verification.
-    pub(super) fn ends_judging(&mut self) {
-        self.timings.verify = self.clock.lap();
-    }
-
-    /// Records the end of fetching more of the forward's logits.
-    pub(super) fn ends_fetching(&mut self) {
-        self.timings.target += self.clock.lap();
-    }
-
     /// The tokens to score in one forward of the target: the last one of the text, then all
     /// proposals. [`Session::judge_round`] takes their rows of logits.
     pub fn input(&self) -> &[TargetId] {
@@ -74,14 +49,8 @@ impl DraftedRound {
 
 /// A round whose proposals are verified ([`Session::judge_round`]) and not committed yet.
 pub struct JudgedRound {
-    round: DraftedRound,
-    verdict: Verdict,
-}
-
-impl JudgedRound {
-    pub(super) fn new(round: DraftedRound, verdict: Verdict) -> Self {
-        Self { round, verdict }
-    }
+    pub(super) round: DraftedRound,
+    pub(super) verdict: Verdict,
 }
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
@@ -132,7 +101,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         cache: Option<&NgramCache>,
         logits: &[f32],
     ) -> Result<JudgedRound, SpecError> {
-        round.ends_scoring();
+        round.timings.target = round.clock.lap();
         let running = &mut round.running;
         let number = running.round;
         let rows = rows_of(logits, round.input.len(), self.target.vocab_size());
@@ -140,7 +109,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let verdict = self
             .judge(running, cache, &round.drafted, &round.proposals, rows)
             .map_err(|fault| fault.at(number))?;
-        round.ends_judging();
+        round.timings.verify = round.clock.lap();
         Ok(JudgedRound { round, verdict })
     }
 
