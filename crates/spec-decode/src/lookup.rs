@@ -2,7 +2,7 @@
 
 use engine::{LanguageModel, ModelError, check_call};
 
-/// Default largest length of the run of tokens that is looked up.
+/// Largest length of the run of tokens that is looked up.
 const LONGEST_MATCH: usize = 3;
 
 /// Drafter that proposes the continuation of the latest earlier occurrence of the context's end.
@@ -19,7 +19,6 @@ const LONGEST_MATCH: usize = 3;
 #[derive(Clone, Debug)]
 pub struct PromptLookup {
     vocab: usize,
-    longest: usize,
     ids: Vec<u32>,
     prediction: Option<u32>,
 }
@@ -29,7 +28,6 @@ impl PromptLookup {
     pub fn new(vocab: usize) -> Self {
         Self {
             vocab,
-            longest: LONGEST_MATCH,
             ids: Vec::new(),
             prediction: None,
         }
@@ -38,7 +36,7 @@ impl PromptLookup {
     /// The token after the latest earlier occurrence of the longest suffix. It costs O(context).
     fn predict(&self) -> Option<u32> {
         let ids = &self.ids;
-        (1..=self.longest.min(ids.len().saturating_sub(1)))
+        (1..=LONGEST_MATCH.min(ids.len().saturating_sub(1)))
             .rev()
             .find_map(|n| {
                 let suffix = &ids[ids.len() - n..];
