@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ngram_cache::NgramCache;
 use vocab_align::{DraftContext, DraftId, TargetId, raw_ids};
 
+use super::reading::FEW;
 use super::round::{Clock, DraftedRound, lexicon_of};
 use super::running::Running;
 use super::{Session, slem};
@@ -232,7 +233,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         }
         let ahead = self.context_behind(&copied)?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
-        let pending = running.reading.pending(&mut self.drafter, ids, wanted)?;
+        let reading = &mut running.reading;
+        let pending = reading.catch_up(&mut self.drafter, ids, wanted, FEW)?;
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| ids.iter().copied().collect());
         let room = (room - copied.len()).min(pending.room);

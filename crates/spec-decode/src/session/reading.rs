@@ -7,8 +7,9 @@ use crate::LanguageModel;
 use crate::error::Role;
 use crate::fault::Fault;
 
-/// Number of pending tokens beyond which all but the last are read without computing their logits.
-const FEW: usize = 16;
+/// Number of pending tokens beyond which, in a response, all but the last are read without
+/// computing their logits.
+pub(super) const FEW: usize = 16;
 
 /// The part of the draft context that the drafter reads.
 ///
@@ -105,16 +106,6 @@ impl Reading {
                 .saturating_add(1)
                 .saturating_sub(view.len()),
         })
-    }
-
-    /// As [`catch_up`](Self::catch_up), during a response.
-    pub(super) fn pending(
-        &mut self,
-        drafter: &mut impl LanguageModel,
-        context: &[DraftId],
-        wanted: usize,
-    ) -> Result<Pending, Fault> {
-        self.catch_up(drafter, context, wanted, FEW)
     }
 
     /// Records tokens that the drafter was fed.
