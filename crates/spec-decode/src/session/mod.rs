@@ -273,11 +273,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         verify_dice: Box<dyn Chance + Send>,
     ) -> Result<Prefill, SpecError> {
         // The content of the caches is known only if the last response ended without an error.
-        let (mut reading, held) = match self.running.take() {
-            Some(running) => (running.reading, [running.prompt, running.response].concat()),
+        let common = self.held(prompt.target);
+        let mut reading = match self.running.take() {
+            Some(running) => running.reading,
             None => {
                 self.drafter.truncate(0);
-                (Reading::default(), Vec::new())
+                Reading::default()
             }
         };
         self.groups = CachedGroups::default();
@@ -285,7 +286,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.read_draft_prompt(&mut reading, prompt.draft)?;
         let draft = clock.elapsed().as_secs_f64();
         let clock = Instant::now();
-        let common = common_prefix(&held, prompt.target);
         let pending = read_prompt(&mut self.target, Role::Target, prompt.target, common)?;
         let target = clock.elapsed().as_secs_f64();
         self.context.start(prompt.draft, prompt.target);
