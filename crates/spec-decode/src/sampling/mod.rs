@@ -43,13 +43,7 @@ pub struct SamplingOptions {
 
 impl Default for SamplingOptions {
     fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-        }
+        Sampling::GREEDY.options
     }
 }
 
