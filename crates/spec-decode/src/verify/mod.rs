@@ -76,19 +76,27 @@ impl VerifyMode {
     }
 }
 
-impl fmt::Display for VerifyMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+/// Writes and reads values by their names.
+macro_rules! by_name {
+    ($kind:ty) => {
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
+        impl FromStr for $kind {
+            type Err = serde::de::value::Error;
+
+            fn from_str(name: &str) -> Result<Self, Self::Err> {
+                Self::deserialize(name.into_deserializer())
+            }
+        }
+    };
 }
 
-impl FromStr for VerifyMode {
-    type Err = serde::de::value::Error;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::deserialize(name.into_deserializer())
-    }
-}
+by_name!(VerifyMode);
+by_name!(Acceptance);
 
 /// Acceptance rule for the choices of one draft above temperature 0.
 ///
@@ -116,20 +124,6 @@ impl Acceptance {
             Self::Token => "token",
             Self::Block => "block",
         }
-    }
-}
-
-impl fmt::Display for Acceptance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Acceptance {
-    type Err = serde::de::value::Error;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::deserialize(name.into_deserializer())
     }
 }
 
