@@ -144,9 +144,7 @@ pub use session::{
     SessionConfig,
 };
 pub use sink::{NoSink, TeacherSink};
-pub use suffix::{
-    Continuation, CorpusError, Match, SharedCorpus, SuffixAutomaton, SuffixCorpus, SuffixLookup,
-};
+pub use suffix::{CorpusError, SharedCorpus, SuffixCorpus, SuffixLookup};
 pub use translate::{Proposal, is_looked_up, translate};
 pub use verify::{
     Acceptance, ChoiceScore, ChoiceScores, Evidence, Groups, Origin, Score, SparseChoice,

@@ -48,7 +48,7 @@ struct Edge<I> {
 /// Texts of n tokens have at most 2n states and 3n edges, and appending a token takes amortised
 /// constant time. No run reaches from one text into the next.
 #[derive(Clone, Debug)]
-pub struct SuffixAutomaton<I> {
+pub(super) struct SuffixAutomaton<I> {
     states: Vec<State>,
     edges: Vec<Edge<I>>,
     /// Edges of states that have many of them, by state and token.
@@ -59,19 +59,10 @@ pub struct SuffixAutomaton<I> {
 
 /// A run that occurs in the texts: its state and its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Match {
+pub(super) struct Match {
     state: u32,
     /// Number of tokens of the run.
-    pub len: usize,
-}
-
-/// The most frequent continuation of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Continuation<I> {
-    /// The token that followed most often; among equals, the one that did so last.
-    pub token: I,
-    /// Number of times that it followed.
-    pub count: u32,
+    pub(super) len: usize,
 }
 
 impl<I: TokenId> Default for SuffixAutomaton<I> {
@@ -89,12 +80,12 @@ impl<I: TokenId> Default for SuffixAutomaton<I> {
 
 impl<I: TokenId> SuffixAutomaton<I> {
     /// Begins a new text.
-    pub fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         self.last = ROOT;
     }
 
     /// Appends a token to the present text.
-    pub fn push(&mut self, token: I) {
+    pub(super) fn push(&mut self, token: I) {
         let last = self.last;
         self.last = match self.edge(last, token) {
             Some(edge) => self.whole(last, edge),
@@ -104,7 +95,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 
     /// Upper bound of the size of the automaton, in bytes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         let lists =
             self.states.len() * size_of::<State>() + self.edges.len() * size_of::<Edge<I>>();
         // Lists have an eighth more room than they use; a table is at least 7/16 full.
@@ -112,13 +103,13 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 
     /// Upper bound of the size of an automaton over so many tokens, in bytes.
-    pub fn most_bytes(tokens: usize) -> usize {
+    pub(super) fn most_bytes(tokens: usize) -> usize {
         let lists = 2 * size_of::<State>() + 3 * size_of::<Edge<I>>();
         tokens * (lists + lists / 8 + 3 * (size_of::<((u32, I), u32)>() + 1) * 16 / 7)
     }
 
     /// The longest suffix that occurs of the run `at` with `token` appended.
-    pub fn step(&self, at: Match, token: I) -> Match {
+    pub(super) fn step(&self, at: Match, token: I) -> Match {
         let Match { mut state, mut len } = at;
         loop {
             if let Some(edge) = self.edge(state, token) {
@@ -137,7 +128,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 
     /// The longest suffix of the present text that also ends somewhere else.
-    pub fn repeated(&self) -> Match {
+    pub(super) fn repeated(&self) -> Match {
         match self.last {
             ROOT => Match::default(),
             last => self.shorter(Match {
@@ -148,7 +139,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 
     /// The longest suffix of a run that has a continuation; the empty run if there is none.
-    pub fn continued(&self, at: Match) -> Match {
+    pub(super) fn continued(&self, at: Match) -> Match {
         let mut at = at;
         while at.len > 0 && self.continuation(at).is_none() {
             at = self.shorter(at);
@@ -157,7 +148,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 
     /// The longest suffix of a run that ends at more places.
-    pub fn shorter(&self, at: Match) -> Match {
+    pub(super) fn shorter(&self, at: Match) -> Match {
         if at.state == ROOT {
             return Match::default();
         }
@@ -166,20 +157,14 @@ impl<I: TokenId> SuffixAutomaton<I> {
         Match { state, len }
     }
 
-    /// The token that followed a run most often.
-    pub fn continuation(&self, at: Match) -> Option<Continuation<I>> {
+    /// The token that followed a run most often; among equals, the one that did so last.
+    pub(super) fn continuation(&self, at: Match) -> Option<I> {
         let best = self.states[at.state as usize].best;
-        (best != NONE).then(|| {
-            let edge = &self.edges[best as usize];
-            Continuation {
-                token: edge.token,
-                count: self.states[edge.to as usize].occurrences,
-            }
-        })
+        (best != NONE).then(|| self.edges[best as usize].token)
     }
 
     /// Number of times that a token followed a run.
-    pub fn count_of(&self, at: Match, token: I) -> u32 {
+    pub(super) fn count_of(&self, at: Match, token: I) -> u32 {
         self.edge(at.state, token).map_or(0, |edge| {
             let to = self.edges[edge as usize].to;
             self.states[to as usize].occurrences
@@ -187,7 +172,7 @@ impl<I: TokenId> SuffixAutomaton<I> {
     }
 
     /// Number of times that any token followed a run.
-    pub fn followed(&self, at: Match) -> u32 {
+    pub(super) fn followed(&self, at: Match) -> u32 {
         self.states[at.state as usize].followed
     }
 
@@ -409,8 +394,7 @@ mod tests {
                 let most = followers.iter().map(|t| count(*t)).max();
                 let best = followers.iter().rev().find(|t| Some(count(**t)) == most);
                 let found = automaton.continuation(at);
-                prop_assert_eq!(found.map(|c| c.token.0), best.copied());
-                prop_assert_eq!(found.map(|c| c.count as usize), most);
+                prop_assert_eq!(found.map(|token| token.0), best.copied());
             }
         }
 
@@ -440,7 +424,6 @@ mod tests {
             automaton.push(TargetId(7));
         }
         let at = automaton.continued(automaton.repeated());
-        let token = automaton.continuation(at).map(|next| next.token);
-        assert_eq!(token, Some(TargetId(7)));
+        assert_eq!(automaton.continuation(at), Some(TargetId(7)));
     }
 }

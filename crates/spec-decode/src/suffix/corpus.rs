@@ -2,7 +2,7 @@
 
 use vocab_align::TokenId;
 
-use super::SuffixAutomaton;
+use super::automaton::SuffixAutomaton;
 
 /// Largest limit of memory, in bytes, for which states and edges can be numbered in 32 bits.
 const MOST_BYTES: usize = 32 << 30;

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vocab_align::TokenId;
 
-use super::{Match, SuffixAutomaton, SuffixCorpus};
+use super::SuffixCorpus;
+use super::automaton::{Match, SuffixAutomaton};
 
 /// A corpus that several sessions share.
 pub type SharedCorpus<I> = Arc<Mutex<SuffixCorpus<I>>>;
@@ -131,9 +132,9 @@ fn copy<I: TokenId>(mut branches: Vec<Branch<'_, I>>, most: usize) -> Vec<I> {
         let next = branches
             .iter()
             .filter_map(|b| b.automaton.continuation(b.at));
-        let counts = next.map(|next| {
-            let count = |b: &Branch<'_, I>| u64::from(b.automaton.count_of(b.at, next.token));
-            (next.token, branches.iter().map(count).sum::<u64>())
+        let counts = next.map(|token| {
+            let count = |b: &Branch<'_, I>| u64::from(b.automaton.count_of(b.at, token));
+            (token, branches.iter().map(count).sum::<u64>())
         });
         // Among equals the first counts: the present text's, then that of newer texts.
         let best = counts.reduce(|best, other| if other.1 > best.1 { other } else { best });
