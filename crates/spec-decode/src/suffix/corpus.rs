@@ -73,7 +73,7 @@ pub struct SuffixCorpus<I> {
     pub(super) new: Generation<I>,
     /// Limit of the size of both, in bytes.
     pub(super) limit: usize,
-    /// Number of changes.
+    /// Number of changes. Matches that were found before a change are void after it.
     pub(super) version: u64,
 }
 
@@ -153,11 +153,6 @@ impl<I: TokenId> SuffixCorpus<I> {
     /// Limit of its size in bytes.
     pub fn limit(&self) -> usize {
         self.limit
-    }
-
-    /// Number of changes so far. Matches that were found before a change are void after it.
-    pub(super) fn version(&self) -> u64 {
-        self.version
     }
 
     /// Both generations, the newer one first.

@@ -109,8 +109,8 @@ impl<I: TokenId> SuffixLookup<I> {
 
     /// Extends the matches in the corpus by the tokens added since.
     fn follow(&mut self, corpus: &SuffixCorpus<I>) {
-        if self.version != corpus.version() {
-            self.version = corpus.version();
+        if self.version != corpus.version {
+            self.version = corpus.version;
             self.matches = [Match::default(); 2];
             self.read = self.text.len().saturating_sub(REMATCHED);
         }
