@@ -242,7 +242,7 @@ impl<'a> Chains<'a> for SparseChains<'a> {
         let law = self.laws.at(index)?;
         if let Some(proposal) = self.draft.proposals.get(index) {
             let p = law.get(proposal.index()).copied().unwrap_or(0.0);
-            let q = choices.iter().map(|choice| choice.taken_q()).product();
+            let q = choices.iter().map(|choice| choice.taken().q).product();
             self.scores.push(Score::new(p, q));
         }
         let first = SparseJudged {
@@ -276,10 +276,6 @@ impl SparseChoice {
             tokens: Vec::new(),
         };
         self.outcomes.get(self.taken as usize).unwrap_or(&NOTHING)
-    }
-
-    fn taken_q(&self) -> f64 {
-        self.taken().q
     }
 }
 
