@@ -49,7 +49,8 @@ impl Running {
             if insertion == Insertion::New {
                 groups.learn(cache, before, spelling, token);
             }
-            inserted += usize::from(is_new(insertion));
+            let is_new = matches!(insertion, Insertion::New | Insertion::Evicted(_));
+            inserted += usize::from(is_new);
         }
         if let Some(last) = spans.last() {
             self.mined.draft += last.draft.end;
@@ -57,8 +58,4 @@ impl Running {
         }
         inserted
     }
-}
-
-fn is_new(insertion: Insertion) -> bool {
-    matches!(insertion, Insertion::New | Insertion::Evicted(_))
 }
