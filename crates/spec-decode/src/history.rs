@@ -102,16 +102,6 @@ impl History {
         tokens.iter().for_each(|token| self.append(token.get()));
     }
 
-    /// Number of tokens stored, with one mark between two texts.
-    pub fn len(&self) -> usize {
-        self.tokens.len()
-    }
-
-    /// True if nothing is stored.
-    pub fn is_empty(&self) -> bool {
-        self.tokens.is_empty()
-    }
-
     /// Continuation of the longest suffix of the text at its latest earlier occurrence: at most
     /// `most` tokens, and none beyond its own text. If the occurrence overlaps the end, the copied
     /// tokens are copied on.
@@ -236,7 +226,7 @@ mod tests {
         let mut history = History::new(10);
         for text in 0..100 {
             history.start(&ids(&[1000 + text, 7, 8]));
-            assert!(history.len() <= 2 * 10 + 8);
+            assert!(history.tokens.len() <= 2 * 10 + 8);
         }
         history.start(&ids(&[1099]));
         assert!(history.find(1).is_some());

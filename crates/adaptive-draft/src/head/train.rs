@@ -122,16 +122,6 @@ impl HeadTrainer {
         &self.head
     }
 
-    /// Number of examples in R.
-    pub fn len(&self) -> usize {
-        self.buffer.len()
-    }
-
-    /// True if R is empty.
-    pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
     /// Adds verified tokens to R. The oldest beyond N are dropped, and those with a feature or label
     /// that is no finite number.
     pub fn extend(&mut self, examples: impl IntoIterator<Item = Example>) {
@@ -362,7 +352,7 @@ mod tests {
         assert!(trainer.step_on_fresh().unwrap().is_none());
         let all = examples(250, 3);
         trainer.extend(all.clone());
-        assert_eq!(trainer.len(), 100);
+        assert_eq!(trainer.buffer.len(), 100);
         assert_eq!(trainer.buffer[0], all[150]);
         let report = trainer.step_on_fresh().unwrap().unwrap();
         assert_eq!((report.examples, report.number), (100, 0));

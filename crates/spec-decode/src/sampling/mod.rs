@@ -141,11 +141,6 @@ impl Sampling {
         self.options
     }
 
-    /// The temperature.
-    pub fn temperature(self) -> f64 {
-        self.options.temperature
-    }
-
     /// The same rule among the `top` most probable tokens only, or fewer; 0 changes nothing.
     #[must_use]
     pub fn among_top(mut self, top: usize) -> Self {

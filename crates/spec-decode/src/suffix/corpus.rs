@@ -150,11 +150,6 @@ impl<I: TokenId> SuffixCorpus<I> {
         self.generations().map(Generation::bytes).sum()
     }
 
-    /// Limit of its size in bytes.
-    pub fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// Both generations, the newer one first.
     pub(super) fn generations(&self) -> impl Iterator<Item = &Generation<I>> {
         std::iter::once(&self.new).chain(&self.old)

@@ -104,7 +104,7 @@ impl<I: TokenId> SuffixCorpus<I> {
         file.extend(VERSION.to_le_bytes());
         file.extend([0; 8]);
         file.extend(vocabulary.to_le_bytes());
-        file.extend((self.limit() as u64).to_le_bytes());
+        file.extend((self.limit as u64).to_le_bytes());
         file.extend((self.generations().count() as u32).to_le_bytes());
         for generation in self.old.iter().chain([&self.new]) {
             file.extend((generation.lengths.len() as u32).to_le_bytes());
@@ -138,7 +138,7 @@ impl<I: TokenId> SuffixCorpus<I> {
         }
         let mut corpus = Self::new(limit);
         // The oldest texts are dropped first, as while it was filled.
-        let same = bound == corpus.limit() as u64;
+        let same = bound == corpus.limit as u64;
         for number in 0..count {
             if same && number > 0 {
                 corpus.old = Some(std::mem::take(&mut corpus.new));
