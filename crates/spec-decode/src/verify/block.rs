@@ -41,9 +41,8 @@
 
 use vocab_align::TargetId;
 
-use super::chain::{Chains, Judged, Laws, Step};
-use super::drafted::Drafted;
-use super::{Evidence, Origin, Verdict};
+use super::chain::{Chains, Judged, Step};
+use super::{Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
@@ -64,11 +63,6 @@ struct Path<C> {
     followed: usize,
     /// Weight w_n of the whole draft.
     weight: f64,
-}
-
-pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
-    let laws = Laws::new(evidence.rows, evidence.sampling);
-    judge(&mut Drafted::new(evidence, &laws), dice)
 }
 
 /// Applies the rule to the chains of a draft.

@@ -9,16 +9,10 @@
 
 use vocab_align::TargetId;
 
-use super::chain::{Chains, Judged, Laws, Step};
-use super::drafted::Drafted;
-use super::{Evidence, Origin, Verdict};
+use super::chain::{Chains, Judged, Step};
+use super::{Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;
-
-pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<Verdict, LawError> {
-    let laws = Laws::new(evidence.rows, evidence.sampling);
-    judge(&mut Drafted::new(evidence, &laws), dice)
-}
 
 /// Applies the rule to the chains of a draft.
 pub(super) fn judge<'a>(

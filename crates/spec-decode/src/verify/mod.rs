@@ -37,6 +37,9 @@ pub use groups::Groups;
 pub use score::{ChoiceScore, ChoiceScores, Score};
 pub use sparse::{SparseChoice, SparseDraft, SparseFault, SparseOutcome};
 
+use chain::Laws;
+use drafted::Drafted;
+
 /// Verification mode: the rule by which tokens are drafted and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -201,10 +204,12 @@ pub fn verify(
         let best = |index| argmax(evidence.rows.row(index)).map(|best| best as u32);
         return greedy::verify(evidence.proposals.iter().map(|own| own.target), best);
     }
+    let laws = Laws::new(evidence.rows, evidence.sampling);
+    let mut chains = Drafted::new(evidence, &laws);
     match (mode, acceptance) {
         (VerifyMode::Slem, _) => matching::verify(evidence, dice),
-        (VerifyMode::Tli | VerifyMode::Exact, Acceptance::Block) => block::verify(evidence, dice),
-        (VerifyMode::Exact, Acceptance::Token) => exact::verify(evidence, dice),
+        (VerifyMode::Tli | VerifyMode::Exact, Acceptance::Block) => block::judge(&mut chains, dice),
+        (VerifyMode::Exact, Acceptance::Token) => exact::judge(&mut chains, dice),
         (VerifyMode::Paper | VerifyMode::Tli, _) => tokenwise::verify(evidence, dice),
     }
 }
