@@ -46,25 +46,16 @@ impl<'a, P> LabelRecorder<'a, P> {
     }
 
     fn record(&mut self, step: &DraftStep<'_>) {
-        let DraftStep {
-            position,
-            token,
-            logits,
-            state,
-            ..
-        } = *step;
         let mut features = Vec::new();
         if self.examples.is_some() {
-            write_features(DraftSignal::of(token, logits), state, &mut features);
+            let signal = DraftSignal::of(step.token, step.logits);
+            write_features(signal, step.state, &mut features);
         }
-        let mut bin = |chain: &Chain| {
-            let by = chain.score();
-            match by {
-                Score::Position => position,
-                _ => bin_of(self.scorer.score(by, self.head, token, logits, state)),
-            }
+        let bin = |chain: &Chain| match chain.score() {
+            Score::Position => step.position,
+            by => bin_of(self.scorer.score(by, self.head, step)),
         };
-        let bins = self.chains.iter().map(&mut bin).collect();
+        let bins = self.chains.iter().map(bin).collect();
         self.round.push(Token { features, bins });
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use spec_decode::{DraftPolicy, DraftStep};
-use vocab_align::DraftId;
 
 use super::Plan;
 use crate::head::HeadScratch;
@@ -33,21 +32,14 @@ pub(crate) struct Scorer {
 
 impl Scorer {
     /// The score of a token. Without a head, the drafter's own probability is used.
-    pub(crate) fn score(
-        &mut self,
-        by: Score,
-        head: Option<&Head>,
-        token: DraftId,
-        logits: &[f32],
-        state: &[f32],
-    ) -> f64 {
+    pub(crate) fn score(&mut self, by: Score, head: Option<&Head>, step: &DraftStep<'_>) -> f64 {
         if by == Score::Position {
             return 0.0;
         }
-        let signal = DraftSignal::of(token, logits);
+        let signal = DraftSignal::of(step.token, step.logits);
         match head {
             Some(head) if by == Score::Head => {
-                write_features(signal, state, &mut self.features);
+                write_features(signal, step.state, &mut self.features);
                 head.probability(&self.features, &mut self.scratch)
             }
             _ => signal.probability(),
@@ -128,9 +120,7 @@ impl DraftPolicy for Throughput<'_> {
             return false;
         }
         let by = self.plan.chain().score();
-        let score = self
-            .scorer
-            .score(by, self.head, step.token, step.logits, step.state);
+        let score = self.scorer.score(by, self.head, step);
         self.stop_at(step.position, score)
     }
 }
