@@ -180,7 +180,8 @@ impl HeadTrainer {
             if batch.examples == 0 {
                 return Ok(None);
             }
-            self.follow(&batch.gradient)?;
+            let (weights, lr) = (&mut self.head.weights, self.config.lr);
+            self.optimizer.step_flat(weights, &batch.gradient, lr)?;
             first.get_or_insert(HeadReport {
                 number,
                 examples: batch.examples,
@@ -195,13 +196,6 @@ impl HeadTrainer {
     /// Number of steps taken so far.
     pub fn steps(&self) -> u64 {
         self.optimizer.steps()
-    }
-
-    fn follow(&mut self, gradient: &[f32]) -> Result<(), HeadError> {
-        let weights = &mut self.head.weights;
-        self.optimizer
-            .step_flat(weights, gradient, self.config.lr)?;
-        Ok(())
     }
 
     /// Mean loss of a batch and its gradient.
