@@ -229,7 +229,6 @@ impl Class {
         }
     }
 
-    /// True if the class's model has an unknown token.
     pub(crate) fn has_unknown(self) -> bool {
         matches!(self, Self::CodeLlama | Self::Gemma)
     }

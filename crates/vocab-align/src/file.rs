@@ -189,7 +189,6 @@ impl TokenizerFile {
         })
     }
 
-    /// True if the model has a row for a token.
     pub(crate) fn has_row(&self, id: u32) -> bool {
         self.rows.is_none_or(|rows| (id as usize) < rows)
     }

@@ -236,7 +236,6 @@ impl Specials {
         Ok(specials)
     }
 
-    /// The token of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Named> {
         let found = self.named.iter().find(|(own, _)| own == name);
         found.map(|(_, token)| token)
@@ -256,7 +255,6 @@ impl Specials {
         named.any(|(_, token)| token.content() == content)
     }
 
-    /// All tokens.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Named> {
         let named = self.named.iter().map(|(_, token)| token);
         named.chain(&self.extra)

@@ -19,10 +19,8 @@ pub use policy::{Score, Throughput};
 /// ends, where most scores are.
 const EDGES: [f64; 11] = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];
 
-/// Number of bins of a score.
 const BINS: usize = EDGES.len() + 1;
 
-/// The bin of a score.
 pub(crate) fn bin_of(score: f64) -> usize {
     EDGES.iter().take_while(|edge| score > **edge).count()
 }

@@ -131,7 +131,6 @@ impl Reading {
     }
 }
 
-/// Checks the length of a KV cache.
 pub(super) fn check_len(role: Role, found: usize, expected: usize) -> Result<(), Fault> {
     if found == expected {
         Ok(())

@@ -336,7 +336,6 @@ impl CachedGroups {
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    /// A clock that starts now.
     pub(super) fn new() -> Self {
         Self(Instant::now())
     }

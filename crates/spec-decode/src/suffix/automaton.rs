@@ -280,7 +280,6 @@ impl<I: TokenId> SuffixAutomaton<I> {
         new
     }
 
-    /// The edge of a token.
     fn edge(&self, state: u32, token: I) -> Option<u32> {
         let mut next = self.states[state as usize].edges;
         for _ in 0..LISTED {

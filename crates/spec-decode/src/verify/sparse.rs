@@ -225,7 +225,6 @@ impl Choice<'_> {
     }
 }
 
-/// The chains of a [`SparseDraft`].
 struct SparseChains<'a> {
     draft: &'a SparseDraft,
     laws: &'a Laws<'a>,
