@@ -81,7 +81,7 @@ impl Adaptive {
             HeadTraining::None => None,
             _ => {
                 let head = match &arm.head.path {
-                    Some(path) => Head::load(path).map_err(OnlineError::key("head.path"))?,
+                    Some(path) => Head::load(path).map_err(OnlineError::at("head.path"))?,
                     None => Head::new(features, arm.head.settings().hidden, seed),
                 };
                 if head.features() != features {

@@ -172,7 +172,7 @@ impl DraftingArm {
                 let mut engine = drafter.engine(settings)?;
                 if let Some(blocks) = learner.as_ref().map(Learner::blocks).filter(|n| *n > 0) {
                     let kept = engine.keep_states(blocks);
-                    kept.map_err(OnlineError::key("learn.blocks"))?;
+                    kept.map_err(OnlineError::at("learn.blocks"))?;
                 }
                 Drafter::Model(Box::new(engine))
             }

@@ -111,8 +111,8 @@ impl DrafterTraining {
             }
         };
         let trainer = trainer.map_err(|error| match error {
-            LmError::Blocks { .. } => OnlineError::key(BLOCKS)(error),
-            LmError::Rank { .. } => OnlineError::key(RANK)(error),
+            LmError::Blocks { .. } => OnlineError::at(BLOCKS)(error),
+            LmError::Rank { .. } => OnlineError::at(RANK)(error),
             error => error.into(),
         })?;
         let average = (config.ema > 0.0).then(|| trainer.weights());
@@ -221,11 +221,8 @@ impl DrafterTraining {
         }
         for saved in files::load_adapters(root, &model, optimizer)? {
             let state = self.trainer.saved_adapter(&saved.adapter, saved.optimizer);
-            let state = state.map_err(|source| OnlineError::Adapter {
-                folder: root.to_owned(),
-                name: saved.name.clone(),
-                source: Box::new(OnlineError::Lm(source)),
-            })?;
+            let place = format!("{}: `{}`", root.display(), saved.name);
+            let state = state.map_err(OnlineError::at(place))?;
             let mut adapter_training = self.fresh_training(&saved.name)?;
             adapter_training.adapter = Some(state);
             adapter_training.average = saved.mean.filter(|_| follows);

@@ -1,7 +1,8 @@
 //! Errors of jobs, arms, learners and states.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 use adaptive_draft::HeadError;
 use distill_loss::MissingStates;
@@ -68,6 +69,12 @@ pub enum OnlineError {
     /// An n-gram cache cannot be read or written.
     #[error(transparent)]
     Cache(#[from] CacheError),
+    /// Texts to copy from cannot be read.
+    #[error(transparent)]
+    Corpus(#[from] CorpusError),
+    /// A distribution is impossible.
+    #[error(transparent)]
+    Law(#[from] LawError),
     /// An acceptance head cannot be read, written or trained.
     #[error(transparent)]
     Head(#[from] HeadError),
@@ -86,113 +93,11 @@ pub enum OnlineError {
     /// A value cannot be written as JSON.
     #[error(transparent)]
     Encode(#[from] serde_json::Error),
-    /// A file or folder cannot be read or written.
-    #[error("{}", path.display())]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A file is not JSON, or lacks a value.
-    #[error("{}", path.display())]
-    Json {
-        /// The file.
-        path: PathBuf,
-        /// The parser's error.
-        source: serde_json::Error,
-    },
-    /// The n-grams of a file do not have the bytes of their target tokens.
-    #[error("{}", path.display())]
-    Ngrams {
-        /// The file.
-        path: PathBuf,
-        /// Description of the first such n-gram.
-        source: Box<CacheError>,
-    },
-    /// Texts to copy from cannot be read.
-    #[error("hint: raise --lookup-mb (decode.lookup_mb of a run)")]
-    Texts {
-        /// The cause.
-        source: CorpusError,
-    },
-    /// An adapter of a state does not suit the drafter.
-    #[error("{}: `{name}`", folder.display())]
-    Adapter {
-        /// Folder of the adapters.
-        folder: PathBuf,
-        /// Name of the adapter.
-        name: String,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// The initial weights of a drafter lack a tensor that has learnt.
-    #[error("the drafter as it began")]
-    Base {
-        /// Description of the tensor.
-        source: LmError,
-    },
-    /// A draft cannot be read again to train an acceptance head.
-    #[error("a draft read again")]
-    Reread {
-        /// The impossible distribution.
-        source: LawError,
-    },
-    /// The value of a key of the configuration cannot be used.
-    #[error("{key}")]
-    Key {
-        /// The key.
-        key: &'static str,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// A target cannot be loaded.
-    #[error("target `{name}`")]
-    Target {
-        /// Name of the target.
-        name: String,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// The state that a job starts from cannot be used.
-    #[error("the state it starts from")]
-    Start {
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// The state that an arm starts from cannot be used.
-    #[error("state of arm `{arm}`")]
-    Arm {
-        /// Name of the arm.
-        arm: String,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// A segment failed.
-    #[error("segment {index} (`{task}`)")]
-    Segment {
-        /// Index of the segment, from 0.
-        index: usize,
-        /// Its task.
-        task: String,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// A prompt cannot be encoded.
-    #[error("prompt `{id}`")]
-    Prompt {
-        /// Id of the prompt.
-        id: String,
-        /// The cause.
-        source: Box<Self>,
-    },
-    /// An arm cannot answer a prompt, or learn from its answer.
-    #[error("prompt `{id}`, arm `{arm}`")]
-    Answer {
-        /// Id of the prompt.
-        id: String,
-        /// Name of the arm.
-        arm: String,
+    /// An error with the place that it concerns.
+    #[error("{place}")]
+    At {
+        /// A file, a key of the configuration, a target, an arm, a segment, a prompt, ...
+        place: String,
         /// The cause.
         source: Box<Self>,
     },
@@ -413,21 +318,15 @@ pub enum OnlineError {
 }
 
 impl OnlineError {
-    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { path, source }
-    }
-
-    pub(crate) fn json(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Json { path, source }
-    }
-
-    pub(crate) fn key<E: Into<Self>>(key: &'static str) -> impl FnOnce(E) -> Self {
-        move |error| Self::Key {
-            key,
+    pub(crate) fn at<E: Into<Self>>(place: impl Display) -> impl FnOnce(E) -> Self {
+        move |error| Self::At {
+            place: place.to_string(),
             source: Box::new(error.into()),
         }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        Self::at::<std::io::Error>(path.display())
     }
 
     /// The error and its causes, the outermost first.
@@ -454,8 +353,8 @@ fn last_blocks(blocks: usize) -> LearntPart {
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     models::passed_on(models::inner_error!(
         cause,
-        OnlineError: Models Lm Model Decode Stream Results Trace Cache Head Policy Sampling States
-            System Encode
+        OnlineError: Models Lm Model Decode Stream Results Trace Cache Corpus Law Head Policy
+            Sampling States System Encode
     ))
 }
 
@@ -465,7 +364,7 @@ mod tests {
 
     #[test]
     fn an_error_passed_on_is_found_in_a_chain() {
-        let error = OnlineError::key::<LmError>("learn.blocks")(LmError::OtherModel);
+        let error = OnlineError::at("learn.blocks")(LmError::OtherModel);
         let inner = LmError::OtherModel.to_string();
         assert_eq!(error.in_full(), format!("learn.blocks: {inner}"));
         let found: Vec<bool> = error

@@ -145,7 +145,7 @@ impl Rules<'_> {
         };
         law.resize(row.len(), 0.0);
         let made = self.sampling.masked_law(row, support, &mut law);
-        made.map_err(|source| OnlineError::Reread { source })?;
+        made.map_err(OnlineError::at("a draft read again"))?;
         Ok(DraftLaw::new(law))
     }
 }

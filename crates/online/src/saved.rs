@@ -76,7 +76,7 @@ impl SavedDrafter {
         let (mut lost, mut learnt) = (0.0, 0.0);
         for (name, tensor) in &self.weights.tensors {
             let before = base.tensor(name);
-            let before = before.map_err(|source| OnlineError::Base { source })?;
+            let before = before.map_err(OnlineError::at("the drafter as it began"))?;
             for (after, before) in tensor.data.iter().zip(&before.data) {
                 if after != before {
                     let square = |x: f32| f64::from(x) * f64::from(x);

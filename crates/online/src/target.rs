@@ -206,7 +206,7 @@ impl Target {
                 ..first.engine().on(device)
             };
             let paying = shape_engine(&cost.shape, Some(vocab), settings);
-            let paying = paying.map_err(OnlineError::key("models.targets: cost"))?;
+            let paying = paying.map_err(OnlineError::at("models.targets: cost"))?;
             engine = engine.with_cost(Box::new(paying));
         }
         files.push(json);

@@ -97,7 +97,7 @@ impl Checkpoint {
         let path = out.join(FILE);
         let read = || {
             let text = std::fs::read(&path).map_err(OnlineError::io(&path))?;
-            serde_json::from_slice(&text).map_err(OnlineError::json(&path))
+            serde_json::from_slice(&text).map_err(OnlineError::at(path.display()))
         };
         path.exists().then(read)
     }

@@ -109,12 +109,9 @@ impl Job<'_> {
                 DraftingArm::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
             if let Some(root) = start.filter(|_| arm.changes()) {
                 let folder = SavedState::folder_of(root, &arm.name);
-                state
-                    .load(&folder, &self.drafter.path, &self.pairs())
-                    .map_err(|error| OnlineError::Arm {
-                        arm: arm.name.clone(),
-                        source: Box::new(error),
-                    })?;
+                let place = format!("state of arm `{}`", arm.name);
+                let loaded = state.load(&folder, &self.drafter.path, &self.pairs());
+                loaded.map_err(OnlineError::at(place))?;
             }
             Ok(Arm::Own(Box::new(state)))
         };

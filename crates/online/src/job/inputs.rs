@@ -34,10 +34,7 @@ impl<'a> Job<'a> {
                 &arms,
                 &streams_of(config, name),
             );
-            let target = target.map_err(|error| OnlineError::Target {
-                name: name.clone(),
-                source: Box::new(error),
-            })?;
+            let target = target.map_err(OnlineError::at(format!("target `{name}`")))?;
             targets.insert(name.clone(), target);
         }
         Ok(Self {
@@ -112,10 +109,8 @@ impl<'a> Job<'a> {
             }
         }
         if let Some(root) = start {
-            let saved = SavedState::of_job(root).map_err(|error| OnlineError::Start {
-                source: Box::new(error),
-            })?;
-            for arm in saved {
+            let saved = SavedState::of_job(root);
+            for arm in saved.map_err(OnlineError::at("the state it starts from"))? {
                 for path in arm.files()? {
                     inputs.push(InputFile::hash("state", &path, None)?);
                 }

@@ -174,12 +174,9 @@ impl<'a> Job<'a> {
                     next: start.first(index, place),
                 };
                 let prompts = self.prompts(index, split)?;
+                let place = format!("segment {index} (`{}`)", segment.task);
                 self.stream(spot, prompts, &mut arms, writer, setting.out, watch)
-                    .map_err(|error| OnlineError::Segment {
-                        index,
-                        task: segment.task.clone(),
-                        source: Box::new(error),
-                    })?;
+                    .map_err(OnlineError::at(place))?;
             }
         }
         let Tally { done, of, .. } = self.tally;
@@ -235,28 +232,21 @@ impl<'a> Job<'a> {
                 split,
                 index,
             };
-            let id = prompt.id.clone();
+            let place = format!("prompt `{}`", prompt.id);
             let target = target_of(&mut self.targets, named)?;
-            let asked = |error: OnlineError| OnlineError::Prompt {
-                id: id.clone(),
-                source: Box::new(error),
-            };
             let before = target
                 .said_before(&mut talk, &prompt.earlier, &config.decode())
-                .map_err(asked)?;
-            let prompt =
-                EncodedPrompt::new(prompt, &before, &self.drafter, &target.text).map_err(asked)?;
+                .map_err(OnlineError::at(&place))?;
+            let prompt = EncodedPrompt::new(prompt, &before, &self.drafter, &target.text);
+            let prompt = prompt.map_err(OnlineError::at(&place))?;
             let mut answers = Vec::new();
             for turn in 0..arms.len() {
                 let arm = position.arm_of_turn(turn, arms.len());
                 // draft, translate, verify, commit; then learn
                 let answer = answer(config, arm, arms, target, &prompt, position)
                     .map_err(|error| target.explain(error));
-                answers.extend(answer.map_err(|error| OnlineError::Answer {
-                    id: id.clone(),
-                    arm: config.arms[arm].name.clone(),
-                    source: Box::new(error),
-                })?);
+                let place = format!("{place}, arm `{}`", config.arms[arm].name);
+                answers.extend(answer.map_err(OnlineError::at(place))?);
             }
             answers.sort_by_key(|answer| answer.arm);
             let done = self.tally.done + 1;

@@ -25,7 +25,7 @@ pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(OnlineError::Io { path, source }),
+        Err(error) => return Err(OnlineError::io(&path)(error)),
     };
     let number = text.trim().strip_prefix(GENERATION);
     let number = number.and_then(|number| number.parse().ok());

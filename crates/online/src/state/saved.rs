@@ -13,6 +13,9 @@ use super::{
 };
 use crate::error::{OnlineError, Result};
 
+/// Said before the fault of texts to copy from.
+const RAISE_LOOKUP: &str = "hint: raise --lookup-mb (decode.lookup_mb of a run)";
+
 /// The content of a state's folder.
 pub struct SavedState {
     pub(super) root: PathBuf,
@@ -180,12 +183,8 @@ impl SavedState {
                 continue;
             }
             let mut cache = NgramCache::load(&path)?;
-            cache
-                .check_bytes(&pair.draft, &pair.target)
-                .map_err(|error| OnlineError::Ngrams {
-                    path,
-                    source: Box::new(error),
-                })?;
+            let checked = cache.check_bytes(&pair.draft, &pair.target);
+            checked.map_err(OnlineError::at(path.display()))?;
             cache.reconfigure(wanted.caches);
             state.caches.insert(vocabulary, cache);
         }
@@ -195,7 +194,7 @@ impl SavedState {
             if known && (wanted.texts)(of.user.as_deref()) {
                 let path = self.generation.join(of.file());
                 let corpus = SuffixCorpus::load(path, wanted.text_bytes, of.vocabulary);
-                let corpus = corpus.map_err(|source| OnlineError::Texts { source })?;
+                let corpus = corpus.map_err(OnlineError::at(RAISE_LOOKUP))?;
                 state.texts.push(Texts {
                     vocabulary: of.vocabulary,
                     user: of.user.clone(),
