@@ -275,7 +275,7 @@ impl Adaptive {
             false => Vec::new(),
         };
         if heads.is_empty() && self.training.is_online() {
-            return Err(OnlineError::NoHeads);
+            return Err(OnlineError::Lacking("no acceptance head was saved"));
         }
         if let Some(measured) = &mut self.measured {
             measured.clone_from(&known.costs);

@@ -101,27 +101,15 @@ pub enum OnlineError {
         /// The cause.
         source: Box<Self>,
     },
-    /// A learner has no loss.
-    #[error("the objective of learning is \"none\", or both of its losses are")]
-    NothingToLearn,
-    /// A job has no arms.
-    #[error("the job has no arms")]
-    NoArms,
-    /// A job that is to be probed has no segments.
-    #[error("the job streams nothing")]
-    NoSegments,
-    /// A job that is to be probed has no arm with a drafter.
-    #[error("no arm of the job drafts")]
-    NoDrafter,
+    /// A job, a learner or a state lacks something; the value says what.
+    #[error("{0}")]
+    Lacking(&'static str),
     /// A job that is to be probed names a target that its models lack; the value is the name.
     #[error("models.targets: there is no `{0}`")]
     NoModel(String),
     /// A segment names a target that the job has not loaded; the value is the name.
     #[error("there is no target `{0}`")]
     NoTarget(String),
-    /// A job streams no task with a recorded target.
-    #[error("models.targets: the job streams nothing of a recorded target")]
-    Unstreamed,
     /// Prompts of a job are left at its end.
     #[error("{done} of {of} prompts were answered")]
     Unanswered {
@@ -130,12 +118,9 @@ pub enum OnlineError {
         /// Number of all prompts.
         of: usize,
     },
-    /// A checkpoint has the settings of another job.
-    #[error("its checkpoint is that of a job with other settings")]
-    OtherJob,
-    /// A checkpoint was written by another build.
-    #[error("its checkpoint was written by another program")]
-    OtherProgram,
+    /// A checkpoint is that of another job, program or machine; the value says of which.
+    #[error("its checkpoint {0}")]
+    OtherCheckpoint(&'static str),
     /// A file has changed since a checkpoint.
     #[error("{role}: `{name}` has changed since its checkpoint")]
     OtherInput {
@@ -144,12 +129,6 @@ pub enum OnlineError {
         /// Its name, without the folder.
         name: String,
     },
-    /// A checkpoint was written on a processor of another instruction set.
-    #[error("its checkpoint was written on another instruction set")]
-    OtherKernels,
-    /// A checkpoint of a timed job was written on another machine.
-    #[error("its checkpoint was timed on another machine")]
-    OtherMachine,
     /// An acceptance head was trained for another drafter.
     #[error("head.path: the head reads {head} features, the drafter has {drafter}")]
     Features {
@@ -158,24 +137,12 @@ pub enum OnlineError {
         /// Number of features that the drafter has.
         drafter: usize,
     },
-    /// A state without acceptance heads is continued by an arm that trains one.
-    #[error("no acceptance head was saved")]
-    NoHeads,
     /// A state lacks an acceptance head; the value is its name.
     #[error("no acceptance head of `{0}`")]
     NoHead(String),
-    /// Examples wait while the adapter is to change.
-    #[error("examples of one adapter are left while another one is turned to")]
-    Unlearnt,
-    /// The learner is used during an asynchronous update.
-    #[error("an update is under way")]
-    UnderWay,
-    /// An asynchronous update panicked.
-    #[error("the update panicked")]
-    Panicked,
-    /// The learner is used after an update that panicked.
-    #[error("an earlier update panicked")]
-    Lost,
+    /// A learner cannot be used, as of an update under way; the value says why.
+    #[error("{0}")]
+    Learner(&'static str),
     /// The loss of an update is not finite; the value is the loss.
     #[error("the distillation loss is {0}; lower learn.lr")]
     Diverged(f64),

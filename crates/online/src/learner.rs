@@ -47,7 +47,9 @@ impl Learner {
     pub fn new(checkpoint: &Checkpoint, config: LearnConfig, seed: u64) -> Result<Self> {
         let terms = match (config.objective, config.direct, config.ngram) {
             (ObjectiveName::None, ..) | (ObjectiveName::Hybrid, None, None) => {
-                return Err(OnlineError::NothingToLearn);
+                return Err(OnlineError::Lacking(
+                    "the objective of learning is \"none\", or both of its losses are",
+                ));
             }
             (ObjectiveName::Hybrid, direct, ngram) => Terms::Hybrid {
                 direct,
@@ -148,7 +150,9 @@ impl Learner {
     /// Examples that were not [flushed](Self::flush); an update is under way.
     pub fn turn_to(&mut self, name: &str) -> Result<bool> {
         if !self.buffer.is_empty() {
-            return Err(OnlineError::Unlearnt);
+            return Err(OnlineError::Learner(
+                "examples of one adapter are left while another one is turned to",
+            ));
         }
         self.training()?.turn_to(name)
     }
@@ -216,8 +220,8 @@ impl Learner {
     fn training(&mut self) -> Result<&mut DrafterTraining> {
         match &mut self.place {
             TrainingPlace::Here(training) => Ok(training),
-            TrainingPlace::Away(_) => Err(OnlineError::UnderWay),
-            TrainingPlace::Lost => Err(OnlineError::Lost),
+            TrainingPlace::Away(_) => Err(OnlineError::Learner("an update is under way")),
+            TrainingPlace::Lost => Err(OnlineError::Learner("an earlier update panicked")),
         }
     }
 
@@ -249,7 +253,7 @@ impl Learner {
         match std::mem::replace(&mut self.place, TrainingPlace::Lost) {
             TrainingPlace::Away(thread) => {
                 let Ok((training, learnt)) = thread.join() else {
-                    return Err(OnlineError::Panicked);
+                    return Err(OnlineError::Learner("the update panicked"));
                 };
                 self.place = TrainingPlace::Here(training);
                 learnt

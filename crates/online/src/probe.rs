@@ -45,9 +45,10 @@ impl Probe {
     /// Unusable models or data, a job without segments or drafting arms.
     pub fn load(job: &JobConfig, data: &DataSource, options: ProbeOptions) -> Result<Self> {
         let segment = job.segments.first();
-        let segment = segment.ok_or(OnlineError::NoSegments)?;
+        let segment = segment.ok_or(OnlineError::Lacking("the job streams nothing"))?;
         let arm = job.arms.iter().find(|arm| !arm.is_plain());
-        let decode = &arm.ok_or(OnlineError::NoDrafter)?.decode;
+        let arm = arm.ok_or(OnlineError::Lacking("no arm of the job drafts"))?;
+        let decode = &arm.decode;
         let name = &segment.target;
         let target = job.models.targets.get(name);
         let target = target.ok_or_else(|| OnlineError::NoModel(name.clone()))?;

@@ -164,7 +164,9 @@ impl Target {
         let answer = arms.iter().map(|arm| arm.max_new_tokens).max();
         traces.check(&json, &file_sha256(&json)?, answer.unwrap_or_default())?;
         let Some((_, info)) = traces.infos().next() else {
-            return Err(OnlineError::Unstreamed);
+            return Err(OnlineError::Lacking(
+                "models.targets: the job streams nothing of a recorded target",
+            ));
         };
         let files_named = || traces.name();
         let found = match text.template.is_chat() {

@@ -105,24 +105,25 @@ impl Checkpoint {
     /// Checks that this job and this program wrote it, from the same files, on a processor of the
     /// same instruction set; if the job is timed, on the same machine.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<()> {
+        let other = |how| Err(OnlineError::OtherCheckpoint(how));
         if self.config_sha256 != manifest.config_sha256 {
-            return Err(OnlineError::OtherJob);
+            return other("is that of a job with other settings");
         }
         if self.build != manifest.build {
-            return Err(OnlineError::OtherProgram);
+            return other("was written by another program");
         }
-        let other = |file: &&InputFile| !manifest.inputs.contains(file);
-        if let Some(changed) = self.inputs.iter().find(other) {
+        let differs = |file: &&InputFile| !manifest.inputs.contains(file);
+        if let Some(changed) = self.inputs.iter().find(differs) {
             return Err(OnlineError::OtherInput {
                 role: changed.role.clone(),
                 name: changed.name.clone(),
             });
         }
         if self.kernels != manifest.machine.kernels {
-            return Err(OnlineError::OtherKernels);
+            return other("was written on another instruction set");
         }
         if self.timed_on != timed_on(manifest) {
-            return Err(OnlineError::OtherMachine);
+            return other("was timed on another machine");
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ impl<'a> Job<'a> {
     pub(super) fn load(config: &'a JobConfig, data: &'a DataSource) -> Result<Self> {
         let arms: Vec<_> = config.arms.iter().map(|arm| &arm.decode).collect();
         if arms.is_empty() {
-            return Err(OnlineError::NoArms);
+            return Err(OnlineError::Lacking("the job has no arms"));
         }
         let own = &config.models.drafter;
         let mut drafter = ModelFolder::load(&own.path)?;
