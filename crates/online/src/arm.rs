@@ -18,7 +18,7 @@ use vocab_align::DraftId;
 
 use super::adaptive::{Adaptive, HeadUpdate};
 use super::control::{Account, Control};
-use super::drafter_training::{LearnerCounts, Update};
+use super::drafter_training::Update;
 use super::error::{OnlineError, Result};
 use super::learner::{Learner, Learnt};
 use super::lookups::with_copies;
@@ -532,7 +532,7 @@ impl DraftingArm {
         else {
             return Ok(());
         };
-        let before = learner.adapter_name()?;
+        let before = learner.training()?.name().to_owned();
         if !learner.turn_to(&name)? {
             return Ok(());
         }
@@ -620,26 +620,23 @@ impl DraftingArm {
 
     /// The counters of a stream, for a checkpoint.
     pub(super) fn counts(&mut self) -> Result<ArmCounts> {
-        let learner = self.learner.as_mut();
-        let learnt = learner
-            .map(Learner::counts)
-            .transpose()?
-            .unwrap_or_default();
-        Ok(ArmCounts {
-            updates: learnt.updates,
-            prompts: learnt.prompts,
+        let mut counts = ArmCounts {
             streamed: self.adaptive.prompts(),
             specials: self.specials.clone(),
-        })
+            ..ArmCounts::default()
+        };
+        if let Some(learner) = &mut self.learner {
+            let training = learner.training()?;
+            (counts.updates, counts.prompts) = (training.updates, training.prompts);
+        }
+        Ok(counts)
     }
 
     /// Restores the counters from a checkpoint.
     pub(super) fn count_from(&mut self, counts: ArmCounts) -> Result<()> {
         if let Some(learner) = &mut self.learner {
-            learner.count_from(LearnerCounts {
-                updates: counts.updates,
-                prompts: counts.prompts,
-            })?;
+            let training = learner.training()?;
+            (training.updates, training.prompts) = (counts.updates, counts.prompts);
         }
         self.adaptive.count_from(counts.streamed);
         self.specials = counts.specials;

@@ -54,15 +54,6 @@ pub struct Update {
     pub agreed: Option<Agreed>,
 }
 
-/// Numbers of a drafter's training.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LearnerCounts {
-    /// Number of updates.
-    pub updates: u32,
-    /// Number of prompts that they learnt from.
-    pub prompts: u32,
-}
-
 /// Training state of one adapter, or of the drafter if all its weights are trained.
 struct AdapterTraining {
     /// `None` while the trainer holds the adapter, and without adapters.
@@ -84,8 +75,9 @@ pub(super) struct DrafterTraining {
     others: BTreeMap<String, AdapterTraining>,
     /// Unused weights, whose memory is reused.
     spare: Option<LearntWeights>,
-    updates: u32,
-    prompts: u32,
+    /// Number of updates. `prompts`: number of prompts that they learnt from.
+    pub(super) updates: u32,
+    pub(super) prompts: u32,
     /// Maximum bytes of all examples to replay.
     replay_limit: usize,
 }
@@ -322,17 +314,6 @@ impl DrafterTraining {
         };
         self.updates += 1;
         Ok(Some((update, weights)))
-    }
-
-    pub(super) fn counts(&self) -> LearnerCounts {
-        LearnerCounts {
-            updates: self.updates,
-            prompts: self.prompts,
-        }
-    }
-
-    pub(super) fn count_from(&mut self, counts: LearnerCounts) {
-        (self.updates, self.prompts) = (counts.updates, counts.prompts);
     }
 
     /// Limits the bytes of the examples to replay.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use distill_loss::{Example, Terms};
 use lm::Checkpoint;
 
-use super::drafter_training::{DrafterTraining, LearnerCounts, Update};
+use super::drafter_training::{DrafterTraining, Update};
 use super::error::{OnlineError, Result};
 use super::weights::LearntWeights;
 use experiment::{LearnConfig, ObjectiveName};
@@ -105,7 +105,7 @@ impl Learner {
     }
 
     /// True if an update is under way.
-    pub fn is_away(&self) -> bool {
+    pub(super) fn is_away(&self) -> bool {
         matches!(self.place, TrainingPlace::Away(_))
     }
 
@@ -157,14 +157,6 @@ impl Learner {
         self.training()?.turn_to(name)
     }
 
-    /// Name of the adapter in use.
-    ///
-    /// # Errors
-    /// An update is under way.
-    pub fn adapter_name(&mut self) -> Result<String> {
-        Ok(self.training()?.name().to_owned())
-    }
-
     /// The weights to decode with.
     ///
     /// # Errors
@@ -191,23 +183,6 @@ impl Learner {
         self.training()?.load(folder)
     }
 
-    /// Numbers of updates so far, and of the prompts that they learnt from.
-    ///
-    /// # Errors
-    /// An update is under way.
-    pub fn counts(&mut self) -> Result<LearnerCounts> {
-        Ok(self.training()?.counts())
-    }
-
-    /// Restores the [`counts`](Self::counts) of an earlier process.
-    ///
-    /// # Errors
-    /// An update is under way.
-    pub fn count_from(&mut self, counts: LearnerCounts) -> Result<()> {
-        self.training()?.count_from(counts);
-        Ok(())
-    }
-
     /// Takes back the weights of an update once they are packed, to reuse their memory for the next
     /// one.
     pub fn give_back(&mut self, weights: LearntWeights) {
@@ -217,7 +192,8 @@ impl Learner {
         }
     }
 
-    fn training(&mut self) -> Result<&mut DrafterTraining> {
+    /// The training, unless an update is under way.
+    pub(super) fn training(&mut self) -> Result<&mut DrafterTraining> {
         match &mut self.place {
             TrainingPlace::Here(training) => Ok(training),
             TrainingPlace::Away(_) => Err(OnlineError::Learner("an update is under way")),
