@@ -30,11 +30,8 @@ enum TrainingPlace {
 /// when the next update is due, the next one waits for it. At most one runs at a time.
 pub struct Learner {
     place: TrainingPlace,
-    every: usize,
-    asynchronous: bool,
+    config: LearnConfig,
     terms: Terms,
-    ends: bool,
-    blocks: usize,
     buffer: Vec<Example>,
 }
 
@@ -62,10 +59,7 @@ impl Learner {
         Ok(Self {
             terms,
             place: TrainingPlace::Here(Box::new(training)),
-            every: config.every,
-            asynchronous: config.asynchronous,
-            ends: config.ends,
-            blocks: config.blocks,
+            config,
             buffer: Vec::new(),
         })
     }
@@ -95,13 +89,13 @@ impl Learner {
 
     /// True if special tokens are learnt.
     pub fn ends(&self) -> bool {
-        self.ends
+        self.config.ends
     }
 
     /// Number of the drafter's last blocks that learn, from the [states](Example::states) that
     /// examples must then hold; 0 if all weights learn.
     pub fn blocks(&self) -> usize {
-        self.blocks
+        self.config.blocks
     }
 
     /// True if an update is under way.
@@ -116,8 +110,8 @@ impl Learner {
     /// Losses or gradients that are not finite, of this update or of the one before.
     pub fn push(&mut self, example: Example) -> Result<Option<Learnt>> {
         self.buffer.push(example);
-        let due = self.buffer.len() >= self.every;
-        if !self.asynchronous {
+        let due = self.buffer.len() >= self.config.every;
+        if !self.config.asynchronous {
             return if due { self.learn() } else { Ok(None) };
         }
         let done = match &self.place {
