@@ -80,13 +80,13 @@ impl PaddedDrafter {
                     (None, None) => None,
                 };
                 match learnt {
-                    // Padding is added to whole checkpoints: the last blocks do not learn alone.
-                    Some(learnt) => {
-                        let whole = learnt.into_whole();
-                        let whole = whole
-                            .ok_or(OnlineError::Internal("a padded drafter learns as a whole"))?;
+                    Some(LearntWeights::Whole(whole)) => {
                         let padded = whole.pad_width(self.width);
                         self.folder.engine_with(&padded, settings)?
+                    }
+                    // Padding is added to whole checkpoints: the last blocks do not learn alone.
+                    Some(LearntWeights::Tail(_)) => {
+                        return Err(OnlineError::Internal("a padded drafter learns as a whole"));
                     }
                     None => self.folder.engine(settings)?,
                 }

@@ -36,22 +36,6 @@ impl LearntWeights {
         }
     }
 
-    /// All weights; `None` if only the last blocks learn.
-    pub fn whole(&self) -> Option<&Checkpoint> {
-        match self {
-            Self::Whole(checkpoint) => Some(checkpoint),
-            Self::Tail(_) => None,
-        }
-    }
-
-    /// Like [`whole`](Self::whole), without a copy.
-    pub fn into_whole(self) -> Option<Checkpoint> {
-        match self {
-            Self::Whole(checkpoint) => Some(checkpoint),
-            Self::Tail(_) => None,
-        }
-    }
-
     /// Writes them over the weights of the whole model.
     pub(super) fn write_over(self, base: &mut Checkpoint) -> Result<()> {
         match self {

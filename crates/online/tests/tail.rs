@@ -102,7 +102,7 @@ fn the_last_blocks_learn_and_nothing_else_moves() {
     // The same examples begin at the same loss if all weights learn.
     let (of_all, all) = study(&mut learner(settings(0), 1).unwrap(), 0..24);
     assert!((of_all[0] - losses[0]).abs() < 1e-4 * losses[0]);
-    assert!(all.whole().is_some());
+    assert!(matches!(all, LearntWeights::Whole(_)));
 
     // Weights packed by a server equal those that the engine loads.
     let options = EngineSettings::new(WeightType::Int8, 1);
