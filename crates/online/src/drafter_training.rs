@@ -95,13 +95,7 @@ impl DrafterTraining {
             max_grad_norm: Some(MAX_GRAD_NORM),
             ..AdamWConfig::default()
         };
-        let trainer = match config.adapters() {
-            None => Gradients::new(checkpoint, optimizer, config.blocks, config.products),
-            Some(lora) => {
-                let seed = adapter_seed(seed, "");
-                Gradients::with_adapter(checkpoint, optimizer, lora, config.products, seed)
-            }
-        };
+        let trainer = Gradients::new(checkpoint, optimizer, &config, adapter_seed(seed, ""));
         let trainer = trainer.map_err(|error| match error {
             LmError::Blocks { .. } => OnlineError::at(BLOCKS)(error),
             LmError::Rank { .. } => OnlineError::at(RANK)(error),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use distill_loss::{Batch, Graded};
-use lm::host::Products;
-use lm::{AdamW, AdamWConfig, Checkpoint, HostTensor, LmError, LoraConfig, Tail};
+use experiment::LearnConfig;
+use lm::{AdamW, AdamWConfig, Checkpoint, HostTensor, LmError, Tail};
 use models::Engine;
 use trainer::{TailTrainer, Trainer};
 
@@ -64,41 +64,27 @@ pub(super) enum Gradients {
 }
 
 impl Gradients {
-    /// Trains all weights, or the last `blocks` blocks.
+    /// Trains the weights or adapters of all blocks, or of the last `config.blocks`; `seed`
+    /// determines the initial adapter.
     pub(super) fn new(
         checkpoint: &Checkpoint,
         optimizer: AdamWConfig,
-        blocks: usize,
-        products: Products,
-    ) -> Result<Self, LmError> {
-        Ok(match blocks {
-            0 => Self::Whole(Trainer::new(checkpoint, optimizer)?.with_products(products)),
-            _ => {
-                let trainer = TailTrainer::new(checkpoint, blocks, optimizer)?;
-                Self::Tail(trainer.with_products(products))
-            }
-        })
-    }
-
-    /// Trains adapters of all blocks, or of the last `lora.blocks`; `seed` determines the initial
-    /// one.
-    pub(super) fn with_adapter(
-        checkpoint: &Checkpoint,
-        optimizer: AdamWConfig,
-        lora: LoraConfig,
-        products: Products,
+        config: &LearnConfig,
         seed: u64,
     ) -> Result<Self, LmError> {
-        Ok(match lora.blocks {
-            0 => {
-                let trainer = Trainer::with_adapter(checkpoint, optimizer, lora, seed)?;
-                Self::Whole(trainer.with_products(products))
-            }
-            _ => {
-                let trainer = TailTrainer::with_adapter(checkpoint, optimizer, lora, seed)?;
-                Self::Tail(trainer.with_products(products))
-            }
-        })
+        let lora = config.adapters();
+        if config.blocks == 0 {
+            let trainer = match lora {
+                None => Trainer::new(checkpoint, optimizer)?,
+                Some(lora) => Trainer::with_adapter(checkpoint, optimizer, lora, seed)?,
+            };
+            return Ok(Self::Whole(trainer.with_products(config.products)));
+        }
+        let trainer = match lora {
+            None => TailTrainer::new(checkpoint, config.blocks, optimizer)?,
+            Some(lora) => TailTrainer::with_adapter(checkpoint, optimizer, lora, seed)?,
+        };
+        Ok(Self::Tail(trainer.with_products(config.products)))
     }
 
     /// The present weights.
