@@ -21,10 +21,10 @@ use super::prompt::EncodedPrompt;
 pub(super) struct Answer {
     /// Index of the arm.
     pub(super) arm: usize,
-    made: Made,
+    pub(super) made: Made,
 }
 
-enum Made {
+pub(super) enum Made {
     Plain(PlainGeneration),
     Drafted {
         generation: Box<Generation>,
@@ -46,33 +46,6 @@ pub(super) struct Settled {
 }
 
 impl Answer {
-    pub(super) fn plain(arm: usize, done: PlainGeneration) -> Self {
-        let made = Made::Plain(done);
-        Self { arm, made }
-    }
-
-    pub(super) fn drafted(
-        arm: usize,
-        generation: Generation,
-        stop: &BTreeSet<TargetId>,
-        updates: Vec<Update>,
-        head: Option<HeadUpdate>,
-        (learn_seconds, account): (f64, Option<Account>),
-    ) -> Self {
-        let generation = Box::new(generation);
-        Self {
-            arm,
-            made: Made::Drafted {
-                ends: ends(&generation, stop),
-                generation,
-                updates,
-                head,
-                learn_seconds,
-                account,
-            },
-        }
-    }
-
     /// Adds `seconds` of learning after the answer, and the controller's account after them.
     pub(super) fn charge(&mut self, seconds: f64, after: Option<Account>) {
         if let Made::Drafted {
@@ -118,7 +91,7 @@ fn judged(done: &Generation) -> usize {
 }
 
 /// Numbers of stop tokens among the proposals, and among the accepted ones.
-fn ends(done: &Generation, stop: &BTreeSet<TargetId>) -> (u32, u32) {
+pub(super) fn ends(done: &Generation, stop: &BTreeSet<TargetId>) -> (u32, u32) {
     let (mut proposed, mut accepted) = (0, 0);
     for round in &done.rounds {
         for (index, proposal) in round.proposals.iter().enumerate() {
@@ -133,35 +106,14 @@ fn ends(done: &Generation, stop: &BTreeSet<TargetId>) -> (u32, u32) {
 
 /// The writer of rows for one split of a segment.
 pub(super) struct Recording<'a> {
-    writer: &'a mut CellWriter,
-    config: &'a JobConfig,
-    segment: usize,
-    split: Split,
-    vocabulary: &'a Vocabulary<TargetId>,
+    pub(super) writer: &'a mut CellWriter,
+    pub(super) config: &'a JobConfig,
+    pub(super) segment: usize,
+    pub(super) split: Split,
+    pub(super) vocabulary: &'a Vocabulary<TargetId>,
 }
 
-impl<'a> Recording<'a> {
-    pub(super) fn new(
-        writer: &'a mut CellWriter,
-        config: &'a JobConfig,
-        segment: usize,
-        split: Split,
-        vocabulary: &'a Vocabulary<TargetId>,
-    ) -> Self {
-        Self {
-            writer,
-            config,
-            segment,
-            split,
-            vocabulary,
-        }
-    }
-
-    /// The writer of the cell.
-    pub(super) fn writer(&mut self) -> &mut CellWriter {
-        self.writer
-    }
-
+impl Recording<'_> {
     /// Writes one arm's answer: its rounds, the prompt, and the updates and head step after it.
     pub(super) fn answer(
         &mut self,

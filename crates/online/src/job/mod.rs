@@ -23,7 +23,7 @@ use crate::error::{OnlineError, Result};
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
 use crate::question::Question;
-use crate::record::{Answer, Recording, Settled};
+use crate::record::{Answer, Made, Recording, Settled, ends};
 use crate::target::Target;
 
 /// The splits of a segment, in the order of answering.
@@ -222,7 +222,13 @@ impl<'a> Job<'a> {
         };
         let target = target_of(&mut self.targets, named)?;
         let vocabulary = target.text.vocabulary.clone();
-        let mut recording = Recording::new(writer, config, segment, split, &vocabulary);
+        let mut recording = Recording {
+            writer,
+            config,
+            segment,
+            split,
+            vocabulary: &vocabulary,
+        };
         let count = prompts.len();
         let mut talk = Talk::default();
         for (index, prompt) in prompts.into_iter().enumerate().skip(spot.next) {
@@ -269,7 +275,7 @@ impl<'a> Job<'a> {
                     next: index + 1,
                     ..spot
                 };
-                self.checkpoint(next, arms, recording.writer(), out)?;
+                self.checkpoint(next, arms, recording.writer, out)?;
                 turn_to(arms, named)?;
             }
         }
@@ -349,7 +355,8 @@ fn answer(
         };
         let engine = target.engine(padded);
         let done = decode_plain(engine, &prompt.target, &plain, name, &mut NoSink)?;
-        return Ok(Some(Answer::plain(index, done)));
+        let made = Made::Plain(done);
+        return Ok(Some(Answer { arm: index, made }));
     };
     let session = SessionConfig {
         sampling,
@@ -389,15 +396,15 @@ fn answer(
     let prefill = generation.prefill.draft + generation.prefill.target;
     let counted = prefill + generation.totals.timings.total();
     let learn_seconds = (began.elapsed().as_secs_f64() - counted).max(0.0);
-    let account = state.account().filter(|_| streamed);
-    Ok(Some(Answer::drafted(
-        index,
-        generation,
-        &stop,
+    let made = Made::Drafted {
+        ends: ends(&generation, &stop),
+        generation: Box::new(generation),
         updates,
         head,
-        (learn_seconds, account),
-    )))
+        learn_seconds,
+        account: state.account().filter(|_| streamed),
+    };
+    Ok(Some(Answer { arm: index, made }))
 }
 
 /// The state that an arm answers with.
