@@ -43,16 +43,6 @@ pub struct Answered {
     pub updates: Vec<Update>,
 }
 
-impl Answered {
-    fn without_learning(generation: Generation) -> Self {
-        Self {
-            generation,
-            example: None,
-            updates: Vec::new(),
-        }
-    }
-}
-
 /// The padded drafter, for prompts whose costs include padding.
 struct PaddedDrafter {
     /// Number of idle inner columns of every MLP.
@@ -310,7 +300,11 @@ impl DraftingArm {
                 if streamed {
                     self.known.keep(lookup, vocabulary, source);
                 }
-                return Ok(Answered::without_learning(done));
+                return Ok(Answered {
+                    generation: done,
+                    example: None,
+                    updates: Vec::new(),
+                });
             }
         };
         let swaps = self.control.as_mut().filter(|_| way == Some(Way::Frozen));
@@ -331,10 +325,10 @@ impl DraftingArm {
         let mut show = |context: &[DraftId], round: &RoundOutcome| {
             drafts.extend(JudgedDraft::new(context, round));
         };
-        let mut parts = Parts::new(match own && way.is_none_or(|way| way == Way::Learner) {
-            true => self.config.learn.within,
-            false => 0,
-        });
+        let mut parts = Parts::default();
+        if own && way.is_none_or(|way| way == Way::Learner) {
+            parts.size = self.config.learn.within;
+        }
         let sampled = !question.session.sampling.is_greedy();
         let mut between = |session: &mut Session<&mut Engine, &mut Engine>,
                            recorder: Option<&Recorder>| {

@@ -13,9 +13,10 @@ use super::learner::Learner;
 use super::question::Question;
 
 /// The parts of an answer that were learnt from.
+#[derive(Default)]
 pub(super) struct Parts {
     /// Number of tokens of a part; 0 for no parts.
-    size: usize,
+    pub(super) size: usize,
     /// Number of target tokens in the parts so far.
     tokens: usize,
     /// End of the learnt part, in draft tokens of the context.
@@ -26,16 +27,6 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(size: usize) -> Self {
-        Self {
-            size,
-            tokens: 0,
-            taught: 0,
-            updates: Vec::new(),
-            seconds: 0.0,
-        }
-    }
-
     /// True once the response has grown by a part.
     pub(super) fn due(&self, response: &[TargetId]) -> bool {
         self.size > 0 && response.len() >= self.tokens + self.size
