@@ -168,14 +168,14 @@ impl Target {
                 "models.targets: the job streams nothing of a recorded target",
             ));
         };
-        let files_named = || traces.name();
+        let name = traces.name();
         let found = match text.template.is_chat() {
             true => Template::Chat,
             false => Template::Plain,
         };
         if info.template != found {
             return Err(OnlineError::Trace(TraceError::OtherTemplate {
-                files: files_named(),
+                files: name,
                 recorded: info.template.clone(),
                 tokenizer: text.path.clone(),
                 found,
@@ -184,9 +184,8 @@ impl Target {
         let recorded = info.max_prompt_tokens;
         let rooms = arms.iter().filter_map(|arm| arm.prompt_room());
         if let Some(room) = rooms.min().filter(|room| *room < recorded) {
-            let files = files_named();
             return Err(OnlineError::Trace(TraceError::PromptRoom {
-                files,
+                files: name,
                 recorded,
                 room,
             }));
@@ -199,7 +198,7 @@ impl Target {
         };
         let room = recorded + answer.unwrap_or_default() + DRAFT_ROOM;
         let max_len = room.min(info.context);
-        let (name, vocab) = (traces.name(), traces.vocab_size());
+        let vocab = traces.vocab_size();
         let mut engine = TraceEngine::new(traces, max_len);
         if let (Some(cost), Some(first)) = (&trace.cost, arms.first()) {
             let settings = EngineSettings {
@@ -250,9 +249,7 @@ impl Target {
             false => error,
         }
     }
-}
 
-impl Target {
     /// The exchanges before a prompt of a conversation: the target's greedy answers to the
     /// `earlier` questions, each as long as `decode` allows. No arm is charged for them.
     pub(super) fn said_before(
@@ -263,10 +260,8 @@ impl Target {
     ) -> Result<Vec<Exchange>> {
         let long = (decode.max_new_tokens, decode.ignore_eos);
         let said = talk.before(earlier, &self.text, &mut self.engine, long);
-        match said.map(<[Exchange]>::to_vec) {
-            Ok(said) => Ok(said),
-            Err(error) => Err(self.explain(error.into())),
-        }
+        let said = said.map(<[Exchange]>::to_vec);
+        said.map_err(|error| self.explain(error.into()))
     }
 
     /// The engine that answers: the padded one if `padded` is true and the target has one.
