@@ -51,6 +51,6 @@ pub use specials::Specials;
 pub use start_costs::{seconds_of, start_costs};
 pub use state::{
     AnswerSums, ArmState, Generation, LearntPart, Names, STRIDE, SavedState, StateFolder, Texts,
-    Wanted, cache_name, file_name,
+    Wanted, file_name,
 };
 pub use weights::LearntWeights;

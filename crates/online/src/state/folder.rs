@@ -7,10 +7,10 @@ use adaptive_draft::HeadTrainer;
 use results::write_atomically;
 use spec_decode::Pair;
 
-use super::names::{CACHES, create_named, entries, fingerprint};
+use super::names::{CACHES, cache_name, create_named, entries, fingerprint};
 use super::{
     ArmState, FORMAT, HEAD, HEADS, LEARNT, LearntPart, META, Meta, SavedState, TextsOf, Wanted,
-    cache_name, file_name,
+    file_name,
 };
 use crate::error::{OnlineError, Result};
 use crate::learner::Learner;

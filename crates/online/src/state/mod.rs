@@ -35,7 +35,7 @@ use vocab_align::TargetId;
 use crate::error::{Damage, OnlineError, Result};
 
 pub use folder::{Generation, Names, StateFolder};
-pub use names::{cache_name, file_name};
+pub use names::file_name;
 use part::FORMAT;
 pub use part::LearntPart;
 pub use saved::SavedState;

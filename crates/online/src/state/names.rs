@@ -49,7 +49,7 @@ fn vocabulary_name<I: TokenId>(vocabulary: &Vocabulary<I>) -> String {
 }
 
 /// File name of the n-grams between two vocabularies.
-pub fn cache_name(pair: &Pair) -> String {
+pub(super) fn cache_name(pair: &Pair) -> String {
     let (draft, target) = (vocabulary_name(&pair.draft), vocabulary_name(&pair.target));
     format!("{CACHES}{draft}-{target}.bin")
 }

@@ -7,10 +7,8 @@ use adaptive_draft::{HeadConfig, HeadTrainer};
 use ngram_cache::NgramCache;
 use spec_decode::{Pair, SuffixCorpus};
 
-use super::names::{CACHES, entries, fingerprint, named_folders};
-use super::{
-    ArmState, HEAD, HEADS, LEARNT, LearntPart, Meta, Texts, Wanted, cache_name, file_name, folder,
-};
+use super::names::{CACHES, cache_name, entries, fingerprint, named_folders};
+use super::{ArmState, HEAD, HEADS, LEARNT, LearntPart, Meta, Texts, Wanted, file_name, folder};
 use crate::error::{OnlineError, Result};
 
 /// Said before the fault of texts to copy from.
