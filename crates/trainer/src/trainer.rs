@@ -7,6 +7,7 @@ use distill_loss::{Graded, Objective};
 use lm::host::{Products, RotaryTables};
 use lm::{
     AdamW, AdamWConfig, Adapter, Checkpoint, LmConfig, LmError, LoraConfig, ModelError, Moments,
+    check_call,
 };
 use rayon::prelude::*;
 
@@ -321,7 +322,7 @@ impl Trainer {
 
     /// Sequences of tokens, checked against the vocabulary.
     fn of_ids<'a>(&self, sequences: &[&'a [u32]]) -> Result<Vec<Sequence<'a>>, LmError> {
-        self.check_ids(sequences.iter().copied().flatten())?;
+        self.check_ids(sequences)?;
         Ok(sequences.iter().map(|ids| Sequence::Ids(ids)).collect())
     }
 
@@ -422,21 +423,16 @@ impl Trainer {
     }
 
     /// Checks that all tokens are in the vocabulary.
-    fn check_ids<'a>(&self, mut ids: impl Iterator<Item = &'a u32>) -> Result<(), LmError> {
-        let vocab_size = self.layout.config.vocab_size;
-        match ids.find(|id| **id as usize >= vocab_size) {
-            Some(id) => Err(ModelError::TokenOutOfRange {
-                id: *id,
-                vocab_size,
-            }
-            .into()),
-            None => Ok(()),
+    fn check_ids(&self, sequences: &[impl AsRef<[u32]>]) -> Result<(), LmError> {
+        for ids in sequences {
+            check_call(ids.as_ref(), 0, usize::MAX, self.layout.config.vocab_size)?;
         }
+        Ok(())
     }
 
     fn check(&self, sequences: &[Sequence<'_>], objective: &dyn Objective) -> Result<(), LmError> {
         let config = &self.layout.config;
-        self.check_ids(objective.columns().iter().flatten())?;
+        self.check_ids(objective.columns())?;
         let longest = sequences.iter().map(Sequence::len).max().unwrap_or(0);
         if longest > config.max_context() {
             return Err(ModelError::ContextFull {

@@ -13,7 +13,7 @@ use burn::module::Module;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::wgpu::WgpuBackend;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use lm::{AdamW, Checkpoint, LmConfig, LmError, ModelError};
+use lm::{AdamW, Checkpoint, LmConfig, LmError, ModelError, check_call};
 
 use crate::{CrossEntropy, Step};
 use model::{Transformer, host};
@@ -189,13 +189,8 @@ fn positions(sequences: &[Vec<u32>], config: &LmConfig) -> Result<usize, LmError
         let needed = len;
         return Err(ModelError::ContextFull { needed, max_len }.into());
     }
-    let mut ids = sequences.iter().flatten();
-    match ids.find(|id| **id as usize >= vocab_size) {
-        Some(id) => Err(ModelError::TokenOutOfRange {
-            id: *id,
-            vocab_size,
-        }
-        .into()),
-        None => Ok(len - 1),
+    for ids in sequences {
+        check_call(ids, 0, max_len, vocab_size)?;
     }
+    Ok(len - 1)
 }
