@@ -7,6 +7,7 @@ use lm::host::{Mat, MatMut, Store};
 use crate::activations::{Activations, BlockActivations, clear};
 use crate::attention::Attention;
 use crate::elementwise::{NormBackward, NormForward, SiluBackward, add};
+use crate::layout::Linear;
 use crate::pass::{NormPass, Pack, Shared};
 
 #[derive(Clone, Copy)]
@@ -39,69 +40,42 @@ impl Shared<'_> {
         }
     }
 
-    /// `out = x w^T`, and the bias if there is one. `w` is `[outputs, inputs]`.
-    fn project(
-        &self,
-        out: &mut [f32],
-        x: &[f32],
-        w: &Range<usize>,
-        bias: Option<&Range<usize>>,
-        (t, inputs): (usize, usize),
-    ) {
-        let outputs = w.len() / inputs;
+    /// Sets `out` to the projection of `x` or adds it to `out`, and then adds the bias if there is
+    /// one.
+    fn project(&self, store: Store, out: &mut [f32], x: Mat<'_>, w: &Linear) {
+        let (outputs, inputs) = (w.weight.len() / x.cols(), x.cols());
         self.products.multiply(
             MatMut::new(out, outputs),
-            Store::Set,
-            Mat::new(x, t, inputs),
-            Mat::new(&self.weights[w.clone()], outputs, inputs).t(),
+            store,
+            x,
+            Mat::new(&self.weights[w.weight.clone()], outputs, inputs).t(),
         );
-        self.add_bias(out, bias);
-    }
-
-    /// `x += y w^T`, and the bias if there is one: adds the output of attention or of the MLP to
-    /// the residual stream.
-    fn project_back(
-        &self,
-        x: &mut [f32],
-        y: &[f32],
-        w: &Range<usize>,
-        bias: Option<&Range<usize>>,
-        t: usize,
-    ) {
-        let (d, inputs) = (x.len() / t.max(1), y.len() / t.max(1));
-        self.products.multiply(
-            MatMut::new(x, d),
-            Store::Add,
-            Mat::new(y, t, inputs),
-            Mat::new(&self.weights[w.clone()], d, inputs).t(),
-        );
-        self.add_bias(x, bias);
-    }
-
-    fn add_bias(&self, rows: &mut [f32], bias: Option<&Range<usize>>) {
-        if let Some(bias) = bias {
-            for row in rows.chunks_exact_mut(bias.len()) {
+        if let Some(bias) = &w.bias {
+            for row in out.chunks_exact_mut(bias.len()) {
                 add(row, &self.weights[bias.clone()]);
             }
         }
     }
 
-    /// Adds the gradient of a bias, unless it is frozen.
-    fn bias_gradient(&self, grads: &mut [f32], bias: Option<&Range<usize>>, dy: &[f32]) {
-        if let Some(bias) = bias.filter(|_| self.low_rank.is_none()) {
+    /// Backward pass of [`project`](Self::project): sets `dx`, and adds the gradients of the matrix
+    /// and of the bias, or those of adapters of the matrix.
+    fn project_back(&self, grads: &mut [f32], dx: &mut [f32], dy: &[f32], x: Mat<'_>, w: &Linear) {
+        let (outputs, inputs) = (w.weight.len() / x.cols(), x.cols());
+        let rows = Mat::new(dy, x.rows(), outputs);
+        self.products.multiply(
+            MatMut::new(dx, inputs),
+            Store::Set,
+            rows,
+            Mat::new(&self.weights[w.weight.clone()], outputs, inputs),
+        );
+        if let Some(low_rank) = self.low_rank {
+            return low_rank.add_gradients(&w.weight, rows, x, grads);
+        }
+        let to = MatMut::new(&mut grads[w.weight.clone()], inputs);
+        self.products.multiply(to, Store::Add, rows.t(), x);
+        if let Some(bias) = &w.bias {
             for row in dy.chunks_exact(bias.len()) {
                 add(&mut grads[bias.clone()], row);
-            }
-        }
-    }
-
-    /// Adds the gradient of the matrix at `at`, or that of its adapters.
-    fn weight_gradient(&self, grads: &mut [f32], at: &Range<usize>, dy: Mat<'_>, x: Mat<'_>) {
-        match self.low_rank {
-            Some(low_rank) => low_rank.add_gradients(at, dy, x, grads),
-            None => {
-                let to = MatMut::new(&mut grads[at.clone()], x.cols());
-                self.products.multiply(to, Store::Add, dy.t(), x);
             }
         }
     }
@@ -176,7 +150,7 @@ impl Shared<'_> {
     }
 
     pub(crate) fn attention_forward(&self, pack: &Pack<'_>, layer: usize, kept: &mut Activations) {
-        let (t, w) = (pack.rows(), self.weights);
+        let t = pack.rows();
         let Widths { d, q, all, .. } = self.widths();
         let at = &self.layout.blocks[layer];
         let Activations { blocks, x, .. } = kept;
@@ -184,12 +158,12 @@ impl Shared<'_> {
         block.x.copy_from_slice(x);
         self.norm(
             &block.x,
-            &w[at.attn_norm.clone()],
+            &self.weights[at.attn_norm.clone()],
             &mut block.attn_inverse,
             &mut block.attn_in,
         );
-        let bias = at.qkv_bias.as_ref();
-        self.project(&mut block.qkv, &block.attn_in, &at.qkv, bias, (t, d));
+        let normed = Mat::new(&block.attn_in, t, d);
+        self.project(Store::Set, &mut block.qkv, normed, &at.qkv);
         self.head_norms(layer, block);
         self.rotate(pack, layer, &mut block.qkv, Turn::Forward);
         self.attend(pack, layer, |attention, rows, probs| {
@@ -199,11 +173,11 @@ impl Shared<'_> {
                 &mut block.mixed[rows.start * q..rows.end * q],
             );
         });
-        self.project_back(x, &block.mixed, &at.out, at.out_bias.as_ref(), t);
+        self.project(Store::Add, x, Mat::new(&block.mixed, t, q), &at.out);
     }
 
     pub(crate) fn mlp_forward(&self, pack: &Pack<'_>, layer: usize, kept: &mut Activations) {
-        let (t, w, config) = (pack.rows(), self.weights, &self.layout.config);
+        let (t, config) = (pack.rows(), &self.layout.config);
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let at = &self.layout.blocks[layer];
         let Activations { blocks, x, .. } = kept;
@@ -211,12 +185,12 @@ impl Shared<'_> {
         block.middle.copy_from_slice(x);
         self.norm(
             &block.middle,
-            &w[at.mlp_norm.clone()],
+            &self.weights[at.mlp_norm.clone()],
             &mut block.mlp_inverse,
             &mut block.mlp_in,
         );
-        let bias = at.gate_up_bias.as_ref();
-        self.project(&mut block.gate_up, &block.mlp_in, &at.gate_up, bias, (t, d));
+        let normed = Mat::new(&block.mlp_in, t, d);
+        self.project(Store::Set, &mut block.gate_up, normed, &at.gate_up);
         for (row, out) in block
             .gate_up
             .chunks_exact(2 * f)
@@ -225,7 +199,7 @@ impl Shared<'_> {
             let (gate, up) = row.split_at(f);
             self.vectors.silu_mul(gate, up, out);
         }
-        self.project_back(x, &block.active, &at.down, at.down_bias.as_ref(), t);
+        self.project(Store::Add, x, Mat::new(&block.active, t, f), &at.down);
     }
 
     /// Applies the norms of query and key heads, if the model has them.
@@ -317,19 +291,12 @@ impl Shared<'_> {
         kept: &mut Activations,
         grads: &mut [f32],
     ) {
-        let (t, w, config) = (pack.rows(), self.weights, &self.layout.config);
+        let (t, config) = (pack.rows(), &self.layout.config);
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let at = &self.layout.blocks[layer];
         let block = &mut kept.blocks[layer];
-        let d_stream = Mat::new(&kept.d_stream, t, d);
-        self.products.multiply(
-            MatMut::new(&mut kept.d_active, f),
-            Store::Set,
-            d_stream,
-            Mat::new(&w[at.down.clone()], d, f),
-        );
-        self.weight_gradient(grads, &at.down, d_stream, Mat::new(&block.active, t, f));
-        self.bias_gradient(grads, at.down_bias.as_ref(), &kept.d_stream);
+        let x = Mat::new(&block.active, t, f);
+        self.project_back(grads, &mut kept.d_active, &kept.d_stream, x, &at.down);
         for (row, d) in block
             .gate_up
             .chunks_exact_mut(2 * f)
@@ -338,15 +305,8 @@ impl Shared<'_> {
             let (gate, up) = row.split_at_mut(f);
             self.vectors.run(SiluBackward { gate, up, d });
         }
-        self.bias_gradient(grads, at.gate_up_bias.as_ref(), &block.gate_up);
-        let d_gate_up = Mat::new(&block.gate_up, t, 2 * f);
-        self.products.multiply(
-            MatMut::new(&mut kept.d_normed, d),
-            Store::Set,
-            d_gate_up,
-            Mat::new(&w[at.gate_up.clone()], 2 * f, d),
-        );
-        self.weight_gradient(grads, &at.gate_up, d_gate_up, Mat::new(&block.mlp_in, t, d));
+        let x = Mat::new(&block.mlp_in, t, d);
+        self.project_back(grads, &mut kept.d_normed, &block.gate_up, x, &at.gate_up);
         self.norm_back(
             grads,
             &at.mlp_norm,
@@ -366,22 +326,13 @@ impl Shared<'_> {
         kept: &mut Activations,
         grads: &mut [f32],
     ) {
-        let (t, w) = (pack.rows(), self.weights);
-        let Widths { d, all, .. } = self.widths();
         let at = &self.layout.blocks[layer];
         self.mix_backward(pack, layer, kept, grads);
         let block = &kept.blocks[layer];
         let d_qkv = (&mut kept.d_qkv[..], &mut kept.d_head);
         self.head_norms_back(layer, block, d_qkv, grads);
-        self.bias_gradient(grads, at.qkv_bias.as_ref(), &kept.d_qkv);
-        let d_qkv = Mat::new(&kept.d_qkv, t, all);
-        self.products.multiply(
-            MatMut::new(&mut kept.d_normed, d),
-            Store::Set,
-            d_qkv,
-            Mat::new(&w[at.qkv.clone()], all, d),
-        );
-        self.weight_gradient(grads, &at.qkv, d_qkv, Mat::new(&block.attn_in, t, d));
+        let x = Mat::new(&block.attn_in, pack.rows(), self.widths().d);
+        self.project_back(grads, &mut kept.d_normed, &kept.d_qkv, x, &at.qkv);
         self.norm_back(
             grads,
             &at.attn_norm,
@@ -403,19 +354,12 @@ impl Shared<'_> {
         kept: &mut Activations,
         grads: &mut [f32],
     ) {
-        let (t, w) = (pack.rows(), self.weights);
-        let Widths { d, q, all, .. } = self.widths();
+        let t = pack.rows();
+        let Widths { q, all, .. } = self.widths();
         let at = &self.layout.blocks[layer];
         let block = &kept.blocks[layer];
-        let d_stream = Mat::new(&kept.d_stream, t, d);
-        self.products.multiply(
-            MatMut::new(&mut kept.d_mixed, q),
-            Store::Set,
-            d_stream,
-            Mat::new(&w[at.out.clone()], d, q),
-        );
-        self.weight_gradient(grads, &at.out, d_stream, Mat::new(&block.mixed, t, q));
-        self.bias_gradient(grads, at.out_bias.as_ref(), &kept.d_stream);
+        let x = Mat::new(&block.mixed, t, q);
+        self.project_back(grads, &mut kept.d_mixed, &kept.d_stream, x, &at.out);
         clear(&mut kept.d_qkv, t * all);
         self.attend(pack, layer, |attention, rows, probs| {
             let (wide, mixed) = (

@@ -8,29 +8,30 @@ use lm::{
     expected_tensors, first_of_last, in_layer, tail_tensors,
 };
 
+/// Ranges of a projection, or of several with the same input, in the flat vector.
+#[derive(Clone, Debug)]
+pub(crate) struct Linear {
+    /// `[outputs, inputs]`
+    pub(crate) weight: Range<usize>,
+    /// `[outputs]`
+    pub(crate) bias: Option<Range<usize>>,
+}
+
 /// Ranges of one block's parameters in the flat vector.
 #[derive(Clone, Debug)]
 pub(crate) struct BlockLayout {
     pub(crate) attn_norm: Range<usize>,
     /// `[q + 2 kv, d]`: query, key and value rows.
-    pub(crate) qkv: Range<usize>,
-    /// `[q + 2 kv]`
-    pub(crate) qkv_bias: Option<Range<usize>>,
+    pub(crate) qkv: Linear,
     /// `[head_dim]` each: weights of the norms of query and key heads.
     pub(crate) head_norms: Option<[Range<usize>; 2]>,
     /// `[d, q]`
-    pub(crate) out: Range<usize>,
-    /// `[d]`
-    pub(crate) out_bias: Option<Range<usize>>,
+    pub(crate) out: Linear,
     pub(crate) mlp_norm: Range<usize>,
     /// `[2 f, d]`: gate rows, then up rows.
-    pub(crate) gate_up: Range<usize>,
-    /// `[2 f]`
-    pub(crate) gate_up_bias: Option<Range<usize>>,
+    pub(crate) gate_up: Linear,
     /// `[d, f]`
-    pub(crate) down: Range<usize>,
-    /// `[d]`
-    pub(crate) down_bias: Option<Range<usize>>,
+    pub(crate) down: Linear,
 }
 
 /// Layout of the flat vector. For a whole model, it holds the tensors in the order of
@@ -69,24 +70,24 @@ impl Places {
         })
     }
 
-    /// Range from one tensor of a block to the end of another.
-    fn span(&self, layer: usize, from: &str, to: &str) -> Result<Range<usize>, LmError> {
-        let (from, to) = (in_layer(layer, from), in_layer(layer, to));
-        Ok(self.find(&from)?.start..self.find(&to)?.end)
+    /// Ranges from one projection of a block to the end of another.
+    fn linear(&self, layer: usize, bias: bool, from: &str, to: &str) -> Result<Linear, LmError> {
+        let span = |kind: &str| -> Result<Range<usize>, LmError> {
+            let [from, to] = [from, to].map(|name| in_layer(layer, &format!("{name}.{kind}")));
+            Ok(self.find(&from)?.start..self.find(&to)?.end)
+        };
+        Ok(Linear {
+            weight: span("weight")?,
+            bias: bias.then(|| span("bias")).transpose()?,
+        })
     }
 
     fn block(&self, config: &LmConfig, layer: usize) -> Result<BlockLayout, LmError> {
-        let one = |part: &str| self.span(layer, part, part);
-        let span_if = |there: bool, from: &str, to: &str| {
-            there.then(|| self.span(layer, from, to)).transpose()
-        };
+        let one = |part: &str| self.find(&in_layer(layer, part));
         let biases = config.block.biases;
-        let (out, down) = ("self_attn.o_proj.bias", "mlp.down_proj.bias");
-        let (gate, up) = ("mlp.gate_proj.bias", "mlp.up_proj.bias");
         Ok(BlockLayout {
             attn_norm: one("input_layernorm.weight")?,
-            qkv: self.span(layer, "self_attn.q_proj.weight", "self_attn.v_proj.weight")?,
-            qkv_bias: span_if(biases.qkv, "self_attn.q_proj.bias", "self_attn.v_proj.bias")?,
+            qkv: self.linear(layer, biases.qkv, "self_attn.q_proj", "self_attn.v_proj")?,
             head_norms: match config.block.qk_norm {
                 QkNorm::Head => Some([
                     one("self_attn.q_norm.weight")?,
@@ -94,13 +95,10 @@ impl Places {
                 ]),
                 _ => None,
             },
-            out: one("self_attn.o_proj.weight")?,
-            out_bias: span_if(biases.out, out, out)?,
+            out: self.linear(layer, biases.out, "self_attn.o_proj", "self_attn.o_proj")?,
             mlp_norm: one("post_attention_layernorm.weight")?,
-            gate_up: self.span(layer, "mlp.gate_proj.weight", "mlp.up_proj.weight")?,
-            gate_up_bias: span_if(biases.mlp, gate, up)?,
-            down: one("mlp.down_proj.weight")?,
-            down_bias: span_if(biases.mlp, down, down)?,
+            gate_up: self.linear(layer, biases.mlp, "mlp.gate_proj", "mlp.up_proj")?,
+            down: self.linear(layer, biases.mlp, "mlp.down_proj", "mlp.down_proj")?,
         })
     }
 }
