@@ -96,7 +96,7 @@ impl Trainer {
             return Err(LmError::OtherModel);
         }
         let config = &checkpoint.config;
-        let mut trainer = Self {
+        let trainer = Self {
             rope: RotaryTables::new(config, config.max_context()),
             layout,
             weights,
@@ -108,8 +108,7 @@ impl Trainer {
             gathered: Vec::new(),
             gathered_of: Vec::new(),
         };
-        trainer = trainer.with_lanes(DEFAULT_LANES);
-        Ok(trainer)
+        Ok(trainer.with_lanes(DEFAULT_LANES))
     }
 
     /// Continues with saved weights and their optimiser, as [`resume`](Self::resume) does.
