@@ -68,7 +68,8 @@ impl DeviceAdamW {
         let layout = Layout::new(model.config())?;
         let flat = |which: usize| {
             let moments = self.moments.iter().map(|pair| pair[which].clone());
-            layout.flatten(&tensors_of(model, moments.collect())?)
+            let moments = with_values(model.valid(), moments.collect(), false);
+            layout.flatten(&moments.to_checkpoint()?)
         };
         let moments = Moments {
             first: flat(0)?,
@@ -147,12 +148,6 @@ pub(super) fn gradients(model: &Transformer, all: &mut Gradients) -> Vec<Values>
     let mut collector = Collector(all, Vec::new());
     model.visit(&mut collector);
     collector.1
-}
-
-/// Values in the order of the parameters of `model`, copied to the host under the names of its
-/// weights.
-fn tensors_of(model: &Transformer, values: Vec<Values>) -> Result<Checkpoint, LmError> {
-    with_values(model.valid(), values, false).to_checkpoint()
 }
 
 /// The model with other values. They require gradients if it `trains`.
