@@ -25,10 +25,7 @@ enum Group {
 /// The example has no states of the last blocks, or too few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an example without the states that the last blocks learn from")]
-pub struct MissingStates {
-    /// Index of the example in the batch.
-    pub example: usize,
-}
+pub struct MissingStates;
 
 /// The means of both terms and the loss, in nats.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -212,12 +209,8 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// An example without them.
     pub fn states(&self, width: usize) -> Result<Vec<&'a [f32]>, MissingStates> {
-        let spans = self.spans().enumerate();
-        spans
-            .map(|(index, (example, end))| {
-                let kept = example.states.get(..end * width);
-                kept.ok_or(MissingStates { example: index })
-            })
+        self.spans()
+            .map(|(example, end)| example.states.get(..end * width).ok_or(MissingStates))
             .collect()
     }
 
