@@ -183,21 +183,17 @@ impl<'a> Job<'a> {
         if done != of {
             return Err(OnlineError::Unanswered { done, of });
         }
-        for (arm, run) in config.arms.iter().zip(&arms) {
-            if let Arm::Own(state) = run {
-                let specials = state.specials().list(&arm.name);
-                writer.manifest_mut().specials.extend(specials);
-            }
+        let names = config.arms.iter().map(|arm| arm.name.as_str());
+        let owned = names.zip(&arms).filter_map(|(name, run)| match run {
+            Arm::Own(state) => Some((name, &**state)),
+            _ => None,
+        });
+        let owned: Vec<(&str, &DraftingArm)> = owned.collect();
+        for (name, state) in &owned {
+            let specials = state.specials().list(name);
+            writer.manifest_mut().specials.extend(specials);
         }
-        let owned = config
-            .arms
-            .iter()
-            .zip(&arms)
-            .filter_map(|(arm, run)| match run {
-                Arm::Own(state) => Some((arm.name.as_str(), &**state)),
-                _ => None,
-            });
-        writer.write_ngrams(&ngram_rows(owned, self.pairs()))?;
+        writer.write_ngrams(&ngram_rows(owned.into_iter(), self.pairs()))?;
         if config.save {
             self.save(setting.state, &mut arms)?;
         }
