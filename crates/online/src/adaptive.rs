@@ -62,7 +62,8 @@ pub(super) struct Adaptive {
     target: String,
     /// Number of prompts between two training steps of a head whose drafter does not learn.
     every: usize,
-    prompts: u32,
+    /// Number of prompts streamed so far.
+    pub(super) prompts: u32,
     settings: HeadConfig,
     seed: u64,
 }
@@ -307,16 +308,6 @@ impl Adaptive {
         }
         self.plans.clear();
         Ok(())
-    }
-
-    /// Number of prompts streamed so far.
-    pub(super) fn prompts(&self) -> u32 {
-        self.prompts
-    }
-
-    /// Sets the number of prompts streamed so far.
-    pub(super) fn count_from(&mut self, prompts: u32) {
-        self.prompts = prompts;
     }
 
     /// Trains the head if a training step is due after a streamed prompt. `distilled` is true if

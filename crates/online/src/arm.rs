@@ -30,7 +30,7 @@ use super::specials::Specials;
 use super::start_costs::start_costs;
 use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
-use experiment::{ArmConfig, CacheUse, DraftSource, JobConfig, LoraSettings, Scope};
+use experiment::{ArmConfig, CacheUse, DraftSource, JobConfig, Scope};
 use models::{Engine, ModelFolder, Packed};
 
 /// An answer with its example for the learner.
@@ -193,13 +193,6 @@ impl DraftingArm {
             config: arm.clone(),
             specials: Specials::default(),
         })
-    }
-
-    fn lora(&self) -> LoraSettings {
-        match self.learner {
-            Some(_) => self.config.learn.lora,
-            None => LoraSettings::default(),
-        }
     }
 
     /// The special tokens that the target emitted on the stream, with the number of times they were
@@ -521,11 +514,11 @@ impl DraftingArm {
         if let Some(control) = &mut self.control {
             control.turn_to(target, task);
         }
-        let name = self.lora().key(target, task);
         let (Some(learner), Drafter::Model(drafter)) = (&mut self.learner, &mut self.drafter)
         else {
             return Ok(());
         };
+        let name = self.config.learn.lora.key(target, task);
         let before = learner.training()?.name().to_owned();
         if !learner.turn_to(&name)? {
             return Ok(());
@@ -578,8 +571,8 @@ impl DraftingArm {
             .retain(|_, record| *record != CopyRecord::default());
         self.known.chains = self.adaptive.chains();
         self.known.costs = self.adaptive.measured();
-        let controller = self.control.as_ref().map(Control::controller);
-        self.known.controller = controller.cloned();
+        let control = self.control.as_ref();
+        self.known.controller = control.map(|control| control.controller.clone());
         let (adaptive, learner) = (&self.adaptive, &mut self.learner);
         folder.write(&self.known, pairs, u64::MAX, |to| {
             adaptive.save_heads(to)?;
@@ -615,7 +608,7 @@ impl DraftingArm {
     /// The counters of a stream, for a checkpoint.
     pub(super) fn counts(&mut self) -> Result<ArmCounts> {
         let mut counts = ArmCounts {
-            streamed: self.adaptive.prompts(),
+            streamed: self.adaptive.prompts,
             specials: self.specials.clone(),
             ..ArmCounts::default()
         };
@@ -632,7 +625,7 @@ impl DraftingArm {
             let training = learner.training()?;
             (training.updates, training.prompts) = (counts.updates, counts.prompts);
         }
-        self.adaptive.count_from(counts.streamed);
+        self.adaptive.prompts = counts.streamed;
         self.specials = counts.specials;
         Ok(())
     }

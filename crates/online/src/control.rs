@@ -18,7 +18,7 @@ pub(super) struct Account {
 
 /// The controller of an arm, with the initial weights of its drafter.
 pub(super) struct Control {
-    controller: Controller,
+    pub(super) controller: Controller,
     /// The weights that are not in use: the initial ones, except during an answer with them.
     floor: Option<Packed>,
     target: String,
@@ -97,10 +97,6 @@ impl Control {
             way: self.last?,
             saved: self.controller.ledger().saved(),
         })
-    }
-
-    pub(super) fn controller(&self) -> &Controller {
-        &self.controller
     }
 
     /// Continues with an earlier controller under the present settings.
