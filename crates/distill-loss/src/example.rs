@@ -171,10 +171,7 @@ impl Example {
             shared: columns,
             chunks,
             specials: response.iter().zip(learnt).filter_map(special).collect(),
-            stands_for: Vec::new(),
-            states: Vec::new(),
-            sampled: false,
-            goes_on: false,
+            ..Self::default()
         }
     }
 
