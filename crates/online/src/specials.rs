@@ -20,10 +20,7 @@ impl Specials {
     pub(super) fn add(&mut self, arm: &str, pair: &Pair, specials: &[Special]) {
         for Special { token, learnt } in specials {
             let name = pair.target.content(*token).unwrap_or_default();
-            let count = match self.counts.get_mut(name) {
-                Some(count) => count,
-                None => self.counts.entry(name.to_owned()).or_default(),
-            };
+            let count = self.counts.entry(name.to_owned()).or_default();
             count.0 += 1;
             count.1 += u64::from(*learnt);
             if count.0 == 1 && !learnt {
