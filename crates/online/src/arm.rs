@@ -244,7 +244,7 @@ impl DraftingArm {
         target: &mut Engine,
         question: &Question<'_>,
     ) -> Result<Answered> {
-        let streamed = question.is_streamed();
+        let streamed = question.streamed;
         let control = self.control.as_mut().filter(|_| arm.decode.controller);
         let controlled = control.map(|control| control.open(streamed));
         let way = controlled.as_ref().map(Answer::way);

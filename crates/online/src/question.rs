@@ -1,7 +1,6 @@
 //! A question to an arm.
 
 use spec_decode::{Pair, Prompt, SessionConfig, StreamName};
-use streams::Split;
 
 /// A prompt with its target and settings.
 pub struct Question<'a> {
@@ -14,14 +13,8 @@ pub struct Question<'a> {
     pub prompt: Prompt<'a>,
     /// Name of the random streams.
     pub name: StreamName,
-    /// Streamed or held out.
-    pub split: Split,
+    /// True if the prompt is streamed, false if it is held out.
+    pub streamed: bool,
     /// True if padded models answer.
     pub padded: bool,
-}
-
-impl Question<'_> {
-    pub(super) fn is_streamed(&self) -> bool {
-        self.split == Split::Train
-    }
 }

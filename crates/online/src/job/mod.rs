@@ -369,7 +369,7 @@ fn answer(
             target: &prompt.target,
         },
         name,
-        split: position.split,
+        streamed,
         padded,
     };
     let engine = target.engine(padded);
