@@ -173,19 +173,13 @@ impl DrafterTraining {
         let names: Vec<String> = self.others.keys().cloned().collect();
         for name in names.into_iter().chain([active.clone()]) {
             self.turn_to(&name)?;
-            let average = self.adapter_training.average.as_ref();
-            files::save(
-                root,
-                &files::Training {
-                    name: &name,
-                    weights: match self.trainer.adapter() {
-                        Some(adapter) => files::Trained::Adapter(adapter, base),
-                        None => files::Trained::Weights(Box::new(self.trainer.weights())),
-                    },
-                    optimizer: self.trainer.optimizer(),
-                    mean: average.map(LearntWeights::tensors),
-                },
-            )?;
+            let weights = match self.trainer.adapter() {
+                Some(adapter) => files::Trained::Adapter(adapter, base),
+                None => files::Trained::Weights(Box::new(self.trainer.weights())),
+            };
+            let mean = self.adapter_training.average.as_ref();
+            let mean = mean.map(LearntWeights::tensors);
+            files::save(root, &name, &weights, self.trainer.optimizer(), mean)?;
         }
         self.turn_to(&active)?;
         Ok(())

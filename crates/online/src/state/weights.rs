@@ -19,34 +19,32 @@ const MEAN: &str = "mean.safetensors";
 /// Weights by name.
 type Tensors = BTreeMap<String, HostTensor>;
 
-/// The parts of one training that are written.
-pub(crate) struct Training<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) weights: Trained<'a>,
-    pub(crate) optimizer: &'a AdamW,
-    /// Running mean of the weights.
-    pub(crate) mean: Option<&'a Tensors>,
-}
-
 /// Weights, or an adapter with the name of the model that it is for.
 pub(crate) enum Trained<'a> {
     Weights(Box<LearntWeights>),
     Adapter(Adapter, &'a str),
 }
 
-/// Writes one training into a folder of its name in `root`, in f32.
-pub(crate) fn save(root: &Path, training: &Training<'_>) -> Result<()> {
-    let folder = &create_named(root, training.name)?;
+/// Writes one training into a folder of its name in `root`, in f32. `mean` is the running mean of
+/// the weights.
+pub(crate) fn save(
+    root: &Path,
+    name: &str,
+    weights: &Trained<'_>,
+    optimizer: &AdamW,
+    mean: Option<&Tensors>,
+) -> Result<()> {
+    let folder = &create_named(root, name)?;
     let write =
         |file, tensors: &Tensors| write_safetensors(&folder.join(file), tensors, StoredType::F32);
-    match &training.weights {
+    match weights {
         Trained::Weights(weights) => write(WEIGHTS, weights.tensors())?,
         Trained::Adapter(adapter, base) => adapter.save(folder, base, StoredType::F32)?,
     }
-    if let Some(mean) = training.mean {
+    if let Some(mean) = mean {
         write(MEAN, mean)?;
     }
-    Ok(write(OPTIMIZER, &of_optimizer(training.optimizer))?)
+    Ok(write(OPTIMIZER, &of_optimizer(optimizer))?)
 }
 
 /// Loads the weights called `name`, or the only ones, of the last `blocks` blocks of a model (0 for
