@@ -132,7 +132,6 @@ impl Rules<'_> {
         text: &[DraftId],
         support: impl Iterator<Item = u32> + Clone,
     ) -> Result<DraftLaw> {
-        let mut law = Vec::new();
         let mut penalised = Vec::new();
         let row = match self.sampling.penalises() {
             false => row,
@@ -143,7 +142,7 @@ impl Rules<'_> {
                 &penalised
             }
         };
-        law.resize(row.len(), 0.0);
+        let mut law = vec![0.0; row.len()];
         let made = self.sampling.masked_law(row, support, &mut law);
         made.map_err(OnlineError::at("a draft read again"))?;
         Ok(DraftLaw::new(law))
