@@ -94,10 +94,7 @@ pub(super) fn entries(file: &OpenFile) -> Result<BTreeMap<String, Entry>, Weight
         let (record, variable) = rest.split_at(RECORD);
         let (name, variable) = variable.split_at(name);
         let name = String::from_utf8_lossy(name).into_owned();
-        let entry = entry(file, record, &variable[..extra]).map_err(|fault| match fault {
-            Fault::File(error) => error,
-            Fault::Says(message) => bad(format!("entry `{name}` {message}")),
-        })?;
+        let entry = entry(file, &name, record, &variable[..extra])?;
         if entries.insert(name.clone(), entry).is_some() {
             return Err(bad(format!("entry `{name}` is there twice")));
         }
@@ -106,28 +103,16 @@ pub(super) fn entries(file: &OpenFile) -> Result<BTreeMap<String, Entry>, Weight
     Ok(entries)
 }
 
-enum Fault {
-    File(WeightsError),
-    Says(String),
-}
-
-impl From<WeightsError> for Fault {
-    fn from(error: WeightsError) -> Self {
-        Self::File(error)
-    }
-}
-
-fn entry(file: &OpenFile, record: &[u8], extra: &[u8]) -> Result<Entry, Fault> {
+fn entry(file: &OpenFile, name: &str, record: &[u8], extra: &[u8]) -> Result<Entry, WeightsError> {
+    let bad = |message: &str| file.malformed(FORMAT, format!("entry `{name}` {message}"));
     if u16_at(record, 10) != 0 {
-        return Err(Fault::Says("is compressed".into()));
+        return Err(bad("is compressed"));
     }
     let (packed, len) = (u32_at(record, 20), u32_at(record, 24));
     let local = u32_at(record, 42);
     let mut wide = wide_numbers(extra);
     let mut widened = |narrow: u32| match narrow {
-        u32::MAX => wide
-            .next()
-            .ok_or_else(|| Fault::Says("has no length".into())),
+        u32::MAX => wide.next().ok_or_else(|| bad("has no length")),
         narrow => Ok(u64::from(narrow)),
     };
     // The 64-bit numbers come in this order, and only for fields that do not fit in 32 bits.
@@ -135,18 +120,16 @@ fn entry(file: &OpenFile, record: &[u8], extra: &[u8]) -> Result<Entry, Fault> {
     let packed = widened(packed)?;
     let local = widened(local)?;
     if packed != len {
-        return Err(Fault::Says("is compressed".into()));
+        return Err(bad("is compressed"));
     }
     let header = file.bytes(FORMAT, local, LOCAL)?;
     if !header.starts_with(b"PK\x03\x04") {
-        return Err(Fault::Says(
-            "does not begin where the directory says".into(),
-        ));
+        return Err(bad("does not begin where the directory says"));
     }
     let before = LOCAL + u64::from(u16_at(&header, 26)) + u64::from(u16_at(&header, 28));
     let offset = local + before;
     if offset.checked_add(len).is_none_or(|end| end > file.len) {
-        return Err(Fault::Says(format!("of {len} bytes ends beyond the file")));
+        return Err(bad(&format!("of {len} bytes ends beyond the file")));
     }
     Ok(Entry { offset, len })
 }
