@@ -170,11 +170,7 @@ impl StoredCheckpoint {
             return Ok(());
         };
         Err(LmError::LeftoverTensors {
-            path: self
-                .files
-                .path_of(first)
-                .unwrap_or(Path::new(""))
-                .to_owned(),
+            path: self.files.path_of(first),
             count: 1 + leftover.count(),
             first: first.to_owned(),
         })
@@ -241,7 +237,7 @@ fn check_shape(files: &TensorFiles, stored: &str, expected: &[usize]) -> Result<
     match found {
         Some(found) if found == expected => Ok(()),
         found => Err(LmError::Shape {
-            path: files.path_of(stored).unwrap_or(Path::new("")).to_owned(),
+            path: files.path_of(stored),
             tensor: stored.to_owned(),
             found: found.unwrap_or_default(),
             expected: expected.to_vec(),
@@ -263,11 +259,7 @@ impl TensorSource for StoredCheckpoint {
         let place = self.place(name)?;
         if rows.end > place.rows {
             return Err(WeightsError::Rows {
-                path: self
-                    .files
-                    .path_of(&place.stored)
-                    .unwrap_or(Path::new(""))
-                    .to_owned(),
+                path: self.files.path_of(&place.stored),
                 tensor: name.to_owned(),
                 rows: place.rows,
                 start: rows.start,

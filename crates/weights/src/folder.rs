@@ -227,10 +227,10 @@ impl TensorFiles {
         self.tensors.get(name).map(|(_, tensor)| tensor)
     }
 
-    /// The file that holds a tensor, if there is such a tensor.
-    pub fn path_of(&self, name: &str) -> Option<&Path> {
-        let (file, _) = self.tensors.get(name)?;
-        Some(&self.files[*file].path)
+    /// The file that holds a tensor; empty if there is no such tensor.
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        let found = self.find(name);
+        found.map_or_else(|_| PathBuf::new(), |(file, _)| file.path.clone())
     }
 
     /// Encoding of a tensor.
