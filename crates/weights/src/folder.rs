@@ -79,7 +79,7 @@ impl TensorFiles {
         Self::of(Format::Gguf, files)
     }
 
-    /// Opens one file, or the parts of one ([`gguf_parts`]) by the name of any of them.
+    /// Opens one file, or all parts of a GGUF file by the name of any of them.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -292,7 +292,7 @@ fn part_of(name: &str) -> Option<(&str, &str, &str)> {
 
 /// All parts, in order, of the model that a file is a part of by its name
 /// (`NAME-00001-of-00003.gguf`). A file with another name is its own only part.
-pub fn gguf_parts(file: &Path) -> Vec<PathBuf> {
+fn gguf_parts(file: &Path) -> Vec<PathBuf> {
     let name = file.file_name().map(|name| name.to_string_lossy());
     let parts = name
         .as_deref()

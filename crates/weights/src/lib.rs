@@ -13,7 +13,7 @@ mod torch;
 pub use encoding::{BlockSize, Encoding};
 pub use error::WeightsError;
 pub use file::is_pointer;
-pub use folder::{Format, TensorFiles, gguf_parts, has_gguf};
+pub use folder::{Format, TensorFiles, has_gguf};
 pub use gguf::GgufValue;
 pub use gguf_write::{GgufEntry, GgufTensor, gguf_head, gguf_padding};
 pub use tensor::{RowBuffer, StoredTensor};
