@@ -29,20 +29,17 @@ pub(crate) struct OpenFile {
 
 impl OpenFile {
     pub(crate) fn open(path: &Path) -> Result<Self, WeightsError> {
-        let failed = |source| WeightsError::Io {
-            path: path.to_owned(),
-            source,
-        };
         let handle = std::fs::File::open(path).map_err(|source| match path.read_link() {
             Ok(target) if source.kind() == std::io::ErrorKind::NotFound => WeightsError::Link {
                 path: path.to_owned(),
                 target,
             },
-            _ => failed(source),
+            _ => WeightsError::io(path)(source),
         })?;
-        let about = handle.metadata().map_err(failed)?;
+        let about = handle.metadata().map_err(WeightsError::io(path))?;
         if about.is_dir() {
-            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+            let source = std::io::ErrorKind::IsADirectory;
+            return Err(WeightsError::io(path)(source.into()));
         }
         if is_pointer(path) {
             return Err(WeightsError::Pointer {
