@@ -187,23 +187,22 @@ impl<'a> Reader<'a> {
 
 /// Encoding of a tensor type, or its name if it is not read.
 fn encoding(kind: u32) -> Result<Encoding, String> {
-    let name = match kind {
-        0 => return Ok(Encoding::F32),
-        1 => return Ok(Encoding::F16),
-        2 => return Ok(Encoding::Q4_0),
-        3 => return Ok(Encoding::Q4_1),
-        6 => return Ok(Encoding::Q5_0),
-        7 => return Ok(Encoding::Q5_1),
-        8 => return Ok(Encoding::Q8_0),
-        12 => return Ok(Encoding::Q4K),
-        13 => return Ok(Encoding::Q5K),
-        14 => return Ok(Encoding::Q6K),
-        30 => return Ok(Encoding::Bf16),
-        10 => "Q2_K",
-        11 => "Q3_K",
+    Ok(match kind {
+        0 => Encoding::F32,
+        1 => Encoding::F16,
+        2 => Encoding::Q4_0,
+        3 => Encoding::Q4_1,
+        6 => Encoding::Q5_0,
+        7 => Encoding::Q5_1,
+        8 => Encoding::Q8_0,
+        10 => return Err("Q2_K".to_owned()),
+        11 => return Err("Q3_K".to_owned()),
+        12 => Encoding::Q4K,
+        13 => Encoding::Q5K,
+        14 => Encoding::Q6K,
+        30 => Encoding::Bf16,
         other => return Err(format!("GGML type {other}")),
-    };
-    Err(name.to_owned())
+    })
 }
 
 /// Reads the `count` texts that begin at byte `at` of a file whose keys have been read.
