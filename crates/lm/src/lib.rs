@@ -45,5 +45,6 @@ pub use shapes::{known_shape, shape_names};
 pub use source::{RowBuffer, TensorSource};
 pub use stored::StoredCheckpoint;
 pub use tail::{Tail, first_of_last, tail_tensors};
-pub use weight_type::{Device, EngineSettings, KvType, UnknownDevice, WeightType, saturated_half};
+pub use weight_type::{Device, EngineSettings, KvType, UnknownDevice, WeightType};
+pub use weights::saturated_half;
 pub use write::{read_safetensors, write_model, write_safetensors};

@@ -44,12 +44,6 @@ impl WeightType {
     }
 }
 
-/// The nearest number in half precision, ties to even; the largest one for values beyond it.
-pub fn saturated_half(x: f32) -> half::f16 {
-    let largest = half::f16::MAX.to_f32();
-    half::f16::from_f32(x.clamp(-largest, largest))
-}
-
 impl std::fmt::Display for WeightType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())

@@ -79,7 +79,7 @@ impl Encoding {
     pub fn encode(self, values: &[f32], to: &mut Vec<u8>) -> bool {
         match self {
             Self::F32 => to.extend(values.iter().flat_map(|x| x.to_le_bytes())),
-            Self::F16 => to.extend(values.iter().flat_map(|x| saturated(*x).to_le_bytes())),
+            Self::F16 => to.extend(values.iter().flat_map(|x| saturated_half(*x).to_le_bytes())),
             Self::Q8_0 => values.chunks(32).for_each(|block| encode_q8_0(block, to)),
             _ => return false,
         }
@@ -154,8 +154,8 @@ fn decode_q8_0(block: &[u8], to: &mut Vec<f32>) {
     to.extend(block[2..].iter().map(|q| scale * f32::from(*q as i8)));
 }
 
-/// The nearest number in half precision; the largest one for values beyond it.
-fn saturated(x: f32) -> f16 {
+/// The nearest number in half precision, ties to even; the largest one for values beyond it.
+pub fn saturated_half(x: f32) -> f16 {
     let most = f16::MAX.to_f32();
     f16::from_f32(x.clamp(-most, most))
 }
@@ -167,7 +167,7 @@ fn encode_q8_0(block: &[f32], to: &mut Vec<u8>) {
         true => scale.recip(),
         false => 0.0,
     };
-    to.extend(saturated(scale).to_le_bytes());
+    to.extend(saturated_half(scale).to_le_bytes());
     to.extend(
         block
             .iter()

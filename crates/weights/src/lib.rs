@@ -10,7 +10,7 @@ mod safetensors;
 mod tensor;
 mod torch;
 
-pub use encoding::{BlockSize, Encoding};
+pub use encoding::{BlockSize, Encoding, saturated_half};
 pub use error::WeightsError;
 pub use file::is_pointer;
 pub use folder::{Format, TensorFiles, has_gguf};
