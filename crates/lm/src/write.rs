@@ -9,7 +9,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use weights::{Format, TensorFiles};
+use weights::{Encoding, Format, TensorFiles};
 
 use crate::names::{self, expected_tensors};
 use crate::source::{RowBuffer, TensorSource};
@@ -24,18 +24,11 @@ const AT_ONCE: usize = 1 << 20;
 type Sink<'a> = dyn FnMut(&[f32]) -> Result<(), LmError> + 'a;
 
 impl StoredType {
-    fn name(self) -> &'static str {
+    fn encoding(self) -> Encoding {
         match self {
-            Self::F32 => "F32",
-            Self::Bf16 => "BF16",
-            Self::F16 => "F16",
-        }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
+            Self::F32 => Encoding::F32,
+            Self::Bf16 => Encoding::Bf16,
+            Self::F16 => Encoding::F16,
         }
     }
 
@@ -152,11 +145,12 @@ fn write_file(
 ) -> Result<(), LmError> {
     let mut header = serde_json::Map::new();
     header.insert("__metadata__".into(), json!({ "format": "pt" }));
+    let dtype = stored.encoding().to_string().to_uppercase();
     let mut end = 0;
     for (name, shape) in tensors {
         let start = end;
-        end += shape.iter().product::<usize>() * stored.bytes();
-        let entry = json!({ "dtype": stored.name(), "shape": shape, "data_offsets": [start, end] });
+        end += bytes_of(shape, stored);
+        let entry = json!({ "dtype": dtype, "shape": shape, "data_offsets": [start, end] });
         header.insert(name.clone(), entry);
     }
     let mut header = serde_json::Value::from(header).to_string().into_bytes();
@@ -170,17 +164,8 @@ fn write_file(
         values(name, &mut |values: &[f32]| {
             for values in values.chunks(AT_ONCE) {
                 bytes.clear();
-                match stored {
-                    StoredType::F32 => bytes.extend(values.iter().flat_map(|x| x.to_le_bytes())),
-                    StoredType::Bf16 => bytes.extend(
-                        values
-                            .iter()
-                            .flat_map(|x| half::bf16::from_f32(*x).to_le_bytes()),
-                    ),
-                    StoredType::F16 => {
-                        bytes.extend(values.iter().flat_map(|x| saturated_half(*x).to_le_bytes()));
-                    }
-                }
+                let is_written = stored.encoding().encode(values, &mut bytes);
+                debug_assert!(is_written, "{stored:?}");
                 part.write(&bytes)?;
             }
             Ok(())
@@ -306,7 +291,7 @@ pub fn write_model(
 }
 
 fn bytes_of(shape: &[usize], stored: StoredType) -> usize {
-    shape.iter().product::<usize>() * stored.bytes()
+    shape.iter().product::<usize>() * stored.encoding().block().bytes
 }
 
 /// The tensors of each file, in order of names, as a `BTreeMap` has them.

@@ -1,7 +1,7 @@
 //! Encodings of stored values, and their conversion to and from f32.
 
-use half::f16;
 use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
 
 /// Storage format of a tensor's values. Bytes are little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,15 +71,16 @@ impl Encoding {
         }
     }
 
-    /// Appends `values`, which must be whole blocks, to `to` in this encoding. In F16 a value
-    /// becomes the nearest number, or the largest one if it is beyond; in Q8_0 a multiple of the
-    /// largest magnitude of its block over 127. Returns false, and appends nothing, for an encoding
-    /// that is only read.
+    /// Appends `values`, which must be whole blocks, to `to` in this encoding. In Bf16 a value
+    /// becomes the nearest number; in F16 too, or the largest one if it is beyond; in Q8_0 a
+    /// multiple of the largest magnitude of its block over 127. Returns false, and appends nothing,
+    /// for an encoding that is only read.
     #[must_use]
     pub fn encode(self, values: &[f32], to: &mut Vec<u8>) -> bool {
         match self {
             Self::F32 => to.extend(values.iter().flat_map(|x| x.to_le_bytes())),
             Self::F16 => to.extend(values.iter().flat_map(|x| saturated_half(*x).to_le_bytes())),
+            Self::Bf16 => to.extend(values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes())),
             Self::Q8_0 => values.chunks(32).for_each(|block| encode_q8_0(block, to)),
             _ => return false,
         }
