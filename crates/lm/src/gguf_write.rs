@@ -11,11 +11,9 @@ use crate::config::{Architecture, RopeScaling};
 use crate::gguf::{ROPE_FACTORS, permuted_row, stored_name};
 use crate::names::expected_tensors;
 use crate::source::{RowBuffer, TensorSource};
-use crate::write::Part;
+use crate::write::{AT_ONCE, Part};
 use crate::{LmConfig, LmError, StoredCheckpoint};
 
-/// Number of values that are read, encoded and written at once.
-const AT_ONCE: usize = 1 << 20;
 /// Version of the layout of quantised blocks.
 const QUANTIZATION_VERSION: u32 = 2;
 
@@ -101,8 +99,7 @@ fn architecture(config: &LmConfig) -> Result<&'static str, LmError> {
         Architecture::Qwen2 => Ok("qwen2"),
         Architecture::Qwen3 => Ok("qwen3"),
         _ => {
-            let name = config.to_json()["model_type"].take();
-            let name = name.as_str().unwrap_or_default();
+            let name = config.model_type();
             Err(unwritten(format!(
                 "model_type `{name}` (llama, qwen2 and qwen3 are)"
             )))

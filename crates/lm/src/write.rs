@@ -18,7 +18,7 @@ use crate::{Checkpoint, HostTensor, LmError, StoredType, saturated_half};
 const ONE_FILE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 /// Number of values that are read, encoded and written at once.
-const AT_ONCE: usize = 1 << 20;
+pub(crate) const AT_ONCE: usize = 1 << 20;
 
 /// Destination of written values.
 type Sink<'a> = dyn FnMut(&[f32]) -> Result<(), LmError> + 'a;
