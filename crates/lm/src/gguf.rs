@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use weights::{Format, GgufValue, TensorFiles};
 
 use super::gguf_keys::{Keys, fault};
-use crate::config::{Norms, RopeScaling};
+use crate::config::{Norms, Rope, RopeScaling};
 use crate::{LmConfig, LmError};
 
 /// The output head.
@@ -165,13 +165,13 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
     let config = LmConfig::from_json(&json.to_string(), path)?;
     match files.get(ROPE_FACTORS) {
         None => Ok(config),
-        Some(_) => scaled(files, json, &config),
+        Some(_) => scaled(files, json),
     }
 }
 
 /// The configuration with Llama 3's frequency scaling. A GGUF file has only the resulting factors,
 /// so the parameters of all published models are taken if they give the same factors.
-fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmConfig, LmError> {
+fn scaled(files: &TensorFiles, mut json: Value) -> Result<LmConfig, LmError> {
     let path = files.paths().next().unwrap_or("".as_ref());
     if !json["rope_scaling"].is_null() {
         return Err(fault(
@@ -192,7 +192,7 @@ fn scaled(files: &TensorFiles, mut json: Value, plain: &LmConfig) -> Result<LmCo
         "original_max_position_embeddings": 8192,
     });
     let config = LmConfig::from_json(&json.to_string(), path)?;
-    match scales_by(&config, plain, factors) {
+    match scales_by(&config, factors) {
         true => Ok(config),
         false => Err(fault(
             files,
@@ -210,11 +210,9 @@ pub(crate) fn check_factors(files: &TensorFiles, config: &LmConfig) -> Result<()
     else {
         return Ok(());
     };
-    let mut plain = config.clone();
-    plain.rope.scaling = RopeScaling::Default;
     let mut buffer = weights::RowBuffer::default();
     let factors = files.rows(ROPE_FACTORS, 0..tensor.rows(), &mut buffer)?;
-    match scales_by(config, &plain, factors) {
+    match scales_by(config, factors) {
         true => Ok(()),
         false => Err(fault(
             files,
@@ -224,16 +222,22 @@ pub(crate) fn check_factors(files: &TensorFiles, config: &LmConfig) -> Result<()
     }
 }
 
-/// True if the rotation of `config` is that of `plain`, divided by these factors.
-fn scales_by(config: &LmConfig, plain: &LmConfig, factors: &[f32]) -> bool {
+/// True if the scaling of the rotation divides the frequencies by these factors.
+fn scales_by(config: &LmConfig, factors: &[f32]) -> bool {
+    let divisors = divisors(config);
+    let mut pairs = divisors.iter().zip(factors);
+    divisors.len() == factors.len()
+        && pairs.all(|(divisor, factor)| (divisor / f64::from(*factor) - 1.0).abs() < 1e-4)
+}
+
+/// Divisors of the rotary frequencies by their scaling.
+pub(crate) fn divisors(config: &LmConfig) -> Vec<f64> {
+    let plain = Rope {
+        scaling: RopeScaling::Default,
+        ..config.rope.clone()
+    };
     let context = config.max_position_embeddings;
-    let (before, after) = (
-        plain.rope.frequencies(context),
-        config.rope.frequencies(context),
-    );
-    let pairs = before.iter().zip(&after).zip(factors);
-    before.len() == factors.len()
-        && pairs.into_iter().all(|((before, after), factor)| {
-            (before / after / f64::from(*factor) - 1.0).abs() < 1e-4
-        })
+    let (before, after) = (plain.frequencies(context), config.rope.frequencies(context));
+    let pairs = before.iter().zip(&after);
+    pairs.map(|(before, after)| before / after).collect()
 }

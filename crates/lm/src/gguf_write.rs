@@ -8,7 +8,7 @@ use serde_json::Value;
 use weights::{Encoding, GgufEntry, GgufTensor, gguf_head, gguf_padding};
 
 use crate::config::{Architecture, RopeScaling};
-use crate::gguf::{ROPE_FACTORS, permuted_row, stored_name};
+use crate::gguf::{ROPE_FACTORS, divisors, permuted_row, stored_name};
 use crate::names::expected_tensors;
 use crate::source::{RowBuffer, TensorSource};
 use crate::write::{AT_ONCE, Part};
@@ -229,7 +229,10 @@ fn write_tensor(
         part.write(&bytes)
     };
     match own {
-        None => put(&factors(config))?,
+        None => {
+            let factors = divisors(config).into_iter().map(|divisor| divisor as f32);
+            put(&factors.collect::<Vec<_>>())?;
+        }
         Some(own) => {
             let rotated = own.contains("self_attn.q_proj") || own.contains("self_attn.k_proj");
             let head =
@@ -270,18 +273,6 @@ fn permuted<'a>(
         to[at..at + width].copy_from_slice(&values[from..from + width]);
     }
     to
-}
-
-/// Divisors of the rotary frequencies by Llama 3's scaling.
-fn factors(config: &LmConfig) -> Vec<f32> {
-    let mut plain = config.rope.clone();
-    plain.scaling = RopeScaling::Default;
-    let context = config.max_position_embeddings;
-    let (before, after) = (plain.frequencies(context), config.rope.frequencies(context));
-    let pairs = before.iter().zip(&after);
-    pairs
-        .map(|(before, after)| (before / after) as f32)
-        .collect()
 }
 
 /// Compares the written file with the configuration. An error names a key that GGUF cannot express.
