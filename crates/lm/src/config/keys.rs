@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::LmError;
@@ -16,84 +17,45 @@ pub(super) const MOST: usize = 1 << 24;
 const MOST_SHOWN: usize = 60;
 
 /// A type of value that a key may have.
-pub(super) trait Wanted: Sized {
+pub(super) trait Wanted: DeserializeOwned {
     /// Description of the type that follows "must be".
     const WORDS: &'static str;
-
-    /// The value, if it has this type.
-    fn of(value: &Value) -> Option<Self>;
 }
 
 impl Wanted for bool {
     const WORDS: &'static str = "true or false";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_bool()
-    }
 }
 
 impl Wanted for usize {
     const WORDS: &'static str = "a whole number, 0 or more";
-
-    fn of(value: &Value) -> Option<Self> {
-        Self::try_from(value.as_u64()?).ok()
-    }
 }
 
 impl Wanted for i64 {
     const WORDS: &'static str = "a whole number";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_i64()
-    }
 }
 
 impl Wanted for f64 {
     const WORDS: &'static str = "a number";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_f64()
-    }
 }
 
 impl Wanted for String {
     const WORDS: &'static str = "a text";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_str().map(str::to_owned)
-    }
 }
 
 impl Wanted for Value {
     const WORDS: &'static str = "anything";
-
-    fn of(value: &Value) -> Option<Self> {
-        Some(value.clone())
-    }
 }
 
 impl Wanted for Vec<String> {
     const WORDS: &'static str = "a list of texts";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_array()?.iter().map(String::of).collect()
-    }
 }
 
 impl Wanted for Vec<f64> {
     const WORDS: &'static str = "a list of numbers";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_array()?.iter().map(f64::of).collect()
-    }
 }
 
 impl Wanted for Vec<usize> {
     const WORDS: &'static str = "a list of whole numbers, 0 or more";
-
-    fn of(value: &Value) -> Option<Self> {
-        value.as_array()?.iter().map(usize::of).collect()
-    }
 }
 
 /// One object of a configuration file.
@@ -145,7 +107,7 @@ impl<'a> Keys<'a> {
     /// The value of a key; `None` if it is absent or null.
     pub(super) fn get<T: Wanted>(&self, key: &str) -> Result<Option<T>, LmError> {
         let read = self.value(key).map(|value| {
-            T::of(value).ok_or_else(|| {
+            T::deserialize(value).map_err(|_| {
                 let shown: String = value.to_string().chars().take(MOST_SHOWN).collect();
                 self.error(key, format!("must be {}, not {shown}", T::WORDS))
             })
