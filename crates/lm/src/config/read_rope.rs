@@ -65,10 +65,8 @@ fn read_rope(
         return Err(keys.error("rope_theta", format!("{theta} is not a number above 1")));
     }
     let part = keys.positive("partial_rotary_factor")?;
-    let part = dict
-        .positive("partial_rotary_factor")?
-        .or(part)
-        .unwrap_or(1.0);
+    let own = dict.positive("partial_rotary_factor")?;
+    let part = own.or(part).unwrap_or(1.0);
     // Rounded down to whole dimensions, as in transformers.
     let dims = (span.head_dim as f64 * part + 1e-9) as usize;
     let wrong = if part != 1.0 && !family.partial_rotary {
@@ -100,10 +98,7 @@ fn read_scaling(
     span: Span,
     dims: usize,
 ) -> Result<RopeScaling, LmError> {
-    let kind = dict.get::<String>("rope_type")?;
-    let kind = dict
-        .get::<String>("type")?
-        .map_or(kind.clone(), |old| kind.or(Some(old)));
+    let kind = dict.get::<String>("rope_type")?.or(dict.get("type")?);
     let kind = kind.unwrap_or_else(|| "default".into());
     let key = "original_max_position_embeddings";
     let inner = dict.count(key, Some(span.max_positions))?;
