@@ -159,18 +159,11 @@ impl ReferenceEngine {
             .layer(layer)
             .window
             .map_or(0, |w| seen.saturating_sub(w));
-        let rows = |all: &'static str| {
-            let data = if all == "keys" {
-                &cache.keys
-            } else {
-                &cache.values
-            };
-            data.chunks_exact(kv_width).skip(first)
-        };
+        let [keys, values] = [&cache.keys, &cache.values].map(|all| &all[first * kv_width..]);
         let mut mixed = Vec::with_capacity(queries.len());
         for (head, query) in queries.chunks_exact(width).enumerate() {
             let at = head / group * width;
-            let scores = rows("keys").map(|keys| {
+            let scores = keys.chunks_exact(kv_width).map(|keys| {
                 let products = query.iter().zip(&keys[at..at + width]).map(|(q, k)| q * k);
                 capped(products.sum::<f64>() * scale, config.block.attention_cap)
             });
@@ -179,7 +172,7 @@ impl ReferenceEngine {
             let shares: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
             let total: f64 = shares.iter().sum();
             let mut sum = vec![0.0; width];
-            for (share, values) in shares.iter().zip(rows("values")) {
+            for (share, values) in shares.iter().zip(values.chunks_exact(kv_width)) {
                 for (sum, value) in sum.iter_mut().zip(&values[at..at + width]) {
                     *sum += share / total * value;
                 }
