@@ -67,11 +67,7 @@ pub struct AdamW {
 impl AdamW {
     /// An optimiser without history.
     pub fn new(config: AdamWConfig) -> Self {
-        Self {
-            config,
-            steps: 0,
-            moments: Vec::new(),
-        }
+        Self::resume(config, 0, Vec::new())
     }
 
     /// An optimiser that continues from a saved state.
