@@ -65,15 +65,12 @@ pub fn adapted(config: &LmConfig, lora: &LoraConfig) -> Vec<Adapted> {
 #[derive(Serialize, Deserialize)]
 struct PeftConfig {
     peft_type: String,
-    #[serde(default)]
     task_type: Option<String>,
-    #[serde(default)]
     base_model_name_or_path: Option<String>,
     r: usize,
     lora_alpha: f64,
     #[serde(default)]
     lora_dropout: f64,
-    #[serde(default)]
     bias: Option<String>,
     #[serde(default)]
     fan_in_fan_out: bool,
@@ -81,7 +78,7 @@ struct PeftConfig {
     inference_mode: bool,
     target_modules: Projections,
     /// Indices of the adapted blocks; all blocks if left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     layers_to_transform: Option<Layers>,
     /// True for rank-stabilised LoRA (arXiv 2312.03732): `B A` is scaled by `alpha / sqrt(rank)`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -285,17 +282,11 @@ impl Checkpoint {
         adapter.check(&self.config, origin)?;
         self.check("(checkpoint in memory)".as_ref())?;
         for matrix in adapted(&self.config, &adapter.config) {
-            let parts = (
-                adapter.tensors.get(&matrix.a),
-                adapter.tensors.get(&matrix.b),
-            );
-            let (Some(weight), (Some(a), Some(b))) = (self.tensors.get_mut(&matrix.weight), parts)
-            else {
-                continue;
-            };
-            adapter
-                .config
-                .add_product(&mut weight.data, &b.data, &a.data);
+            let [a, b] = [&matrix.a, &matrix.b].map(|name| adapter.tensors.get(name));
+            if let (Some(weight), Some(a), Some(b)) = (self.tensors.get_mut(&matrix.weight), a, b) {
+                let lora = &adapter.config;
+                lora.add_product(&mut weight.data, &b.data, &a.data);
+            }
         }
         Ok(())
     }
