@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::names::{HEAD, expected_tensors};
 use crate::{LmConfig, LmError, StoredCheckpoint};
@@ -79,12 +79,8 @@ impl Checkpoint {
     /// # Errors
     /// [`LmError::MissingTensor`].
     pub fn tensor(&self, name: &str) -> Result<&HostTensor, LmError> {
-        self.tensors
-            .get(name)
-            .ok_or_else(|| LmError::MissingTensor {
-                path: PathBuf::from("(checkpoint in memory)"),
-                tensor: name.to_owned(),
-            })
+        let found = self.tensors.get(name);
+        found.ok_or_else(|| LmError::missing("(checkpoint in memory)", name))
     }
 
     /// The output head `[vocab_size, hidden_size]`: its own tensor or the tied embedding.
@@ -105,10 +101,8 @@ pub(crate) fn check_tensors(
     origin: &Path,
 ) -> Result<(), LmError> {
     for (name, shape) in expected {
-        let tensor = tensors.get(name).ok_or_else(|| LmError::MissingTensor {
-            path: origin.to_owned(),
-            tensor: name.clone(),
-        })?;
+        let found = tensors.get(name);
+        let tensor = found.ok_or_else(|| LmError::missing(origin, name))?;
         if tensor.shape != *shape || tensor.data.len() != shape.iter().product::<usize>() {
             return Err(LmError::Shape {
                 path: origin.to_owned(),
@@ -137,10 +131,7 @@ pub(crate) fn rows_of<'a>(
     rows: Range<usize>,
     origin: &str,
 ) -> Result<&'a [f32], LmError> {
-    let missing = || LmError::MissingTensor {
-        path: origin.into(),
-        tensor: format!("{name}, rows {rows:?}"),
-    };
+    let missing = || LmError::missing(origin, format!("{name}, rows {rows:?}"));
     let HostTensor { shape, data } = tensors.get(name).ok_or_else(missing)?;
     let width: usize = shape.iter().skip(1).product();
     data.get(rows.start * width..rows.end * width)

@@ -178,6 +178,14 @@ impl LmError {
         }
     }
 
+    /// A tensor that is not there.
+    pub(crate) fn missing(path: impl Into<PathBuf>, tensor: impl Into<String>) -> Self {
+        Self::MissingTensor {
+            path: path.into(),
+            tensor: tensor.into(),
+        }
+    }
+
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }

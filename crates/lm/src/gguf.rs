@@ -136,10 +136,7 @@ pub(crate) fn config(files: &TensorFiles) -> Result<LmConfig, LmError> {
         "num_attention_heads": keys.needed("attention.head_count")?,
         "num_key_value_heads": keys.number("attention.head_count_kv"),
         "head_dim": keys.head_dim(),
-        "vocab_size": embedding.ok_or_else(|| LmError::MissingTensor {
-            path: path.to_owned(),
-            tensor: "token_embd.weight".into(),
-        })?,
+        "vocab_size": embedding.ok_or_else(|| LmError::missing(path, "token_embd.weight"))?,
         "max_position_embeddings": keys.needed("context_length")?,
         "rms_norm_eps": keys.real("attention.layer_norm_rms_epsilon"),
         "rope_theta": keys.real("rope.freq_base").unwrap_or(10_000.0),

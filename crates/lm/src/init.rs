@@ -98,10 +98,7 @@ impl TensorSource for RandomWeights {
     ) -> Result<&'a [f32], LmError> {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let Some((index, shape)) = self.tensors.get(name) else {
-            return Err(LmError::MissingTensor {
-                path: "(random weights)".into(),
-                tensor: name.to_owned(),
-            });
+            return Err(LmError::missing("(random weights)", name));
         };
         let width: usize = shape.iter().skip(1).product();
         let values = &mut buffer.own;

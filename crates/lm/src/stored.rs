@@ -122,10 +122,7 @@ impl StoredCheckpoint {
                 Some((found, first, whole))
             });
             let Some((stored, first, whole)) = found else {
-                return Err(LmError::MissingTensor {
-                    path: folder.to_owned(),
-                    tensor: name,
-                });
+                return Err(LmError::missing(folder, name));
             };
             check_shape(&files, &stored, &whole)?;
             files.encoding(&stored)?;
@@ -189,10 +186,8 @@ impl StoredCheckpoint {
     }
 
     fn place(&self, name: &str) -> Result<&Place, LmError> {
-        self.places.get(name).ok_or_else(|| LmError::MissingTensor {
-            path: "(model in files)".into(),
-            tensor: name.to_owned(),
-        })
+        let place = self.places.get(name);
+        place.ok_or_else(|| LmError::missing("(model in files)", name))
     }
 }
 
