@@ -132,7 +132,7 @@ pub fn expected_tensors(config: &LmConfig) -> Vec<(String, Vec<usize>)> {
 
 /// The initial value of every element of a tensor: that of a unit norm, or zero for a bias. `None`
 /// for matrices, whose elements are drawn.
-pub fn constant_start(config: &LmConfig, name: &str) -> Option<f32> {
+pub(crate) fn constant_start(config: &LmConfig, name: &str) -> Option<f32> {
     if name.ends_with("norm.weight") {
         Some(config.unit_norm())
     } else if name.ends_with(".bias") {
@@ -159,7 +159,7 @@ pub(crate) fn fused(config: &LmConfig, name: &str) -> Option<(String, usize, usi
     Some((name.replace(part, whole), first, rows))
 }
 
-/// Name, after [`canonical`], of the tensor that holds `name` in a file of the family, in which one
+/// Name, after `canonical`, of the tensor that holds `name` in a file of the family, in which one
 /// matrix may hold several projections.
 pub fn stored(config: &LmConfig, name: &str) -> String {
     let fused = match config.architecture {
@@ -172,7 +172,7 @@ pub fn stored(config: &LmConfig, name: &str) -> String {
 /// The name of a file's tensor without the prefixes of models that contain other models too. `None`
 /// for tensors that are not weights of the text model: those of the other models, and tables of
 /// rotary frequencies, which the configuration implies.
-pub fn canonical<'a>(config: &LmConfig, name: &'a str) -> Option<Cow<'a, str>> {
+pub(crate) fn canonical<'a>(config: &LmConfig, name: &'a str) -> Option<Cow<'a, str>> {
     if name.ends_with("rotary_emb.inv_freq") {
         return None;
     }
