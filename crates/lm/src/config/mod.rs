@@ -236,8 +236,11 @@ impl LmConfig {
         if self.norm_offset { 0.0 } else { 1.0 }
     }
 
-    /// The first feature for which there is no backward pass; `None` if the model can be trained.
-    pub fn not_trainable(&self) -> Option<&'static str> {
+    /// Checks that there is a backward pass for every feature of the model.
+    ///
+    /// # Errors
+    /// [`LmError::NotTrainable`] names the first feature without one.
+    pub fn check_trainable(&self) -> Result<(), LmError> {
         let Block {
             norms,
             qk_norm,
@@ -246,8 +249,7 @@ impl LmConfig {
             residual_scale,
             ..
         } = &self.block;
-        let ropes = [Some(&self.rope), self.local_rope.as_ref()];
-        let by_context = |rope: &&Rope| rope.scaling.depends_on_context();
+        let mut ropes = std::iter::once(&self.rope).chain(&self.local_rope);
         let absent = [
             (*norms != Norms::Before, "norms after attention and MLP"),
             (self.norm_offset, "norms that multiply by 1 + weight"),
@@ -259,22 +261,13 @@ impl LmConfig {
             (self.embedding_scale != 1.0, "an embedding multiplier"),
             (self.logit_divisor != 1.0, "a scale of the logits"),
             (
-                ropes.into_iter().flatten().any(|rope| by_context(&rope)),
+                ropes.any(|rope| rope.scaling.depends_on_context()),
                 "a rotation that depends on the length of the context",
             ),
         ];
-        let found = absent.into_iter().find(|(present, _)| *present);
-        found.map(|(_, feature)| feature)
-    }
-
-    /// As [`not_trainable`](Self::not_trainable), as an error.
-    ///
-    /// # Errors
-    /// [`LmError::NotTrainable`].
-    pub fn check_trainable(&self) -> Result<(), LmError> {
-        match self.not_trainable() {
+        match absent.into_iter().find(|(present, _)| *present) {
             None => Ok(()),
-            Some(feature) => Err(LmError::NotTrainable {
+            Some((_, feature)) => Err(LmError::NotTrainable {
                 model_type: self.model_type(),
                 feature,
             }),
@@ -286,16 +279,13 @@ impl LmConfig {
     /// LongRoPE may have another), no window, biases only on queries, keys and values. Its scores
     /// may have any scale. It can be trained.
     pub fn is_plain(&self) -> bool {
-        let layer = Layer {
-            window: None,
-            rotary: Rotary::Global,
-        };
+        let plain = |layer: &Layer| layer.window.is_none() && layer.rotary == Rotary::Global;
         let Biases { out, mlp, .. } = self.block.biases;
-        self.not_trainable().is_none()
+        self.check_trainable().is_ok()
             && self.block.qk_norm == QkNorm::None
             && !out
             && !mlp
-            && self.layers.iter().all(|known| *known == layer)
+            && self.layers.iter().all(plain)
             && self.rope.dims == self.head_dim
             && self.rope.attention_factor() == 1.0
     }
