@@ -98,22 +98,25 @@ mod tests {
             let expected = definition(&a, &b, shape);
             let lefts = [Mat::new(&a, m, k), Mat::new(&a_down, k, m).t()];
             let rights = [Mat::new(&b, n, k).t(), Mat::new(&b_down, k, n)];
+            let stride = n + 3;
+            let check = |out: &[f32], before: f64| {
+                for (at, expected) in expected.iter().enumerate() {
+                    let got = f64::from(out[1 + at / n * stride + at % n]) - before;
+                    assert!(
+                        (got - expected).abs() < 1e-4,
+                        "{shape:?}: {got}, {expected}"
+                    );
+                }
+            };
             let mut first = None;
             for (left, right) in lefts.into_iter().flat_map(|l| rights.map(|r| (l, r))) {
-                let stride = n + 3;
                 let mut out = vec![1.0; m * stride];
                 let to = MatMut {
                     data: &mut out[1..],
                     stride,
                 };
                 Products::Bf16.multiply(to, Store::Add, left, right);
-                for (at, expected) in expected.iter().enumerate() {
-                    let got = f64::from(out[1 + at / n * stride + at % n]) - 1.0;
-                    assert!(
-                        (got - expected).abs() < 1e-4,
-                        "{shape:?}: {got}, {expected}"
-                    );
-                }
+                check(&out, 1.0);
                 let beside = |row: &[f32]| row[n..].iter().all(|x| *x == 1.0);
                 assert!(
                     out[0] == 1.0
@@ -129,13 +132,7 @@ mod tests {
                 };
                 // As on a processor without the instruction.
                 multiply_rounded(to, Store::Set, left, right);
-                for (at, expected) in expected.iter().enumerate() {
-                    let got = f64::from(out[1 + at / n * stride + at % n]);
-                    assert!(
-                        (got - expected).abs() < 1e-4,
-                        "{shape:?}: {got}, {expected}"
-                    );
-                }
+                check(&out, 0.0);
             }
         }
     }
