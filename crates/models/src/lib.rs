@@ -1,19 +1,4 @@
-//! Model folders: weights, tokenizer, chat template, special tokens, and a decode engine.
-//!
-//! * [`ModelFolder`] is a folder, local or `hf:owner/name`; [`ModelText`] is its part without
-//!   weights, which suffices to write and read tokens;
-//! * [`TargetFolder`] is the folder of a target, decoded by an engine of this program or by a
-//!   worker of PyTorch;
-//! * [`Engine`] is the decode engine in the role of a drafter or a target, [`align`] aligns their
-//!   vocabularies;
-//! * [`ChatTemplate`] is the template of a folder, [`PromptTemplate`] that of a recipe of
-//!   `omnidraft pretrain`; both shorten a long prompt as text, so that drafter and target read the
-//!   same;
-//! * [`Talk`] is a conversation whose questions are known beforehand, answered turn by turn;
-//! * [`Generation`] holds the generation settings of a model's owner that are not applied here;
-//! * [`import_gguf`] converts a GGUF file to a folder; [`gguf_text`] gives a folder's text as the
-//!   keys of such a file;
-//! * [`step`] measures the time of a decoding step on this machine.
+#![doc = include_str!("../README.md")]
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
