@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use minijinja::value::Kwargs;
 use minijinja::{Error, ErrorKind, Value};
 use serde::Serialize;
-use serde_json::ser::{CharEscape, Formatter, Serializer};
+use serde_json::ser::{Formatter, Serializer};
 
 /// Maximum indent of `tojson`, in spaces.
 const MOST_INDENT: usize = 64;
@@ -150,24 +150,6 @@ impl Formatter for Style {
             }
         }
         Ok(())
-    }
-
-    fn write_char_escape<W: ?Sized + Write>(
-        &mut self,
-        out: &mut W,
-        escape: CharEscape,
-    ) -> io::Result<()> {
-        match escape {
-            CharEscape::AsciiControl(code) => write!(out, "\\u{code:04x}"),
-            CharEscape::Quote => out.write_all(b"\\\""),
-            CharEscape::ReverseSolidus => out.write_all(b"\\\\"),
-            CharEscape::Solidus => out.write_all(b"/"),
-            CharEscape::Backspace => out.write_all(b"\\b"),
-            CharEscape::FormFeed => out.write_all(b"\\f"),
-            CharEscape::LineFeed => out.write_all(b"\\n"),
-            CharEscape::CarriageReturn => out.write_all(b"\\r"),
-            CharEscape::Tab => out.write_all(b"\\t"),
-        }
     }
 
     fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
