@@ -220,12 +220,9 @@ impl Generation {
 fn asks(value: &Value, neutral: Option<f64>) -> bool {
     let is = |number: f64| neutral != Some(number);
     match value {
-        Value::Null => false,
         Value::Bool(on) => is(f64::from(u8::from(*on))),
         Value::Number(number) => number.as_f64().is_none_or(is),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(entries) => !entries.is_empty(),
+        other => !lm::is_inert(other),
     }
 }
 
@@ -236,15 +233,11 @@ pub(crate) fn configured_ends(folder: &Path) -> Result<Vec<u32>> {
     let Some(keys) = object(&path)? else {
         return Ok(Vec::new());
     };
-    let inner = &keys["text_config"]["eos_token_id"];
-    ends(
-        &path,
-        if inner.is_null() {
-            &keys["eos_token_id"]
-        } else {
-            inner
-        },
-    )
+    let ids = match &keys["text_config"]["eos_token_id"] {
+        Value::Null => &keys["eos_token_id"],
+        inner => inner,
+    };
+    ends(&path, ids)
 }
 
 /// The JSON object in a file; `None` if there is no such file.
