@@ -1,6 +1,6 @@
 //! Stop tokens, and the files that name them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use vocab_align::{SpecialRole, TokenId, Vocabulary};
@@ -45,7 +45,7 @@ pub fn ends<I: TokenId>(
     for id in Generation::read(folder)?.ends {
         add(id, GENERATION_CONFIG);
     }
-    for (role, from) in roles() {
+    for (role, from) in ROLES {
         if let Some(id) = vocabulary.special(role) {
             add(id.get(), from);
         }
@@ -55,20 +55,13 @@ pub fn ends<I: TokenId>(
 }
 
 /// The stop tokens of a tokenizer without a model.
-pub(crate) fn of_vocabulary<I: TokenId>(vocabulary: &Vocabulary<I>) -> Vec<End<I>> {
-    let each = roles().into_iter().filter_map(|(role, from)| {
-        let id = vocabulary.special(role)?;
-        Some(End {
-            id,
-            from: vec![from],
-        })
-    });
-    each.collect()
+pub(crate) fn of_vocabulary<I: TokenId>(vocabulary: &Vocabulary<I>) -> BTreeSet<I> {
+    let found = ROLES.iter().filter_map(|(role, _)| vocabulary.special(*role));
+    found.collect()
 }
 
-fn roles() -> [(SpecialRole, &'static str); 2] {
-    [
-        (SpecialRole::Eos, "the tokenizer"),
-        (SpecialRole::EndOfTurn, "its name"),
-    ]
-}
+/// Roles of stop tokens, and what names them.
+const ROLES: [(SpecialRole, &str); 2] = [
+    (SpecialRole::Eos, "the tokenizer"),
+    (SpecialRole::EndOfTurn, "its name"),
+];

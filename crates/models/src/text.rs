@@ -7,7 +7,7 @@ use hub::local_tokenizer;
 use lm::{LmConfig, StoredCheckpoint};
 use vocab_align::{TokenId, Vocabulary};
 
-use crate::ends::{self, End, of_vocabulary};
+use crate::ends::{ends, of_vocabulary};
 use crate::error::{ModelsError, Result};
 use crate::folder::{check_files, check_folder, model_folder};
 use crate::generation::configured_ends;
@@ -63,7 +63,7 @@ impl<I: TokenId> ModelText<I> {
             path: folder.to_owned(),
             template: ChatTemplate::from_model_dir(folder, positions)?,
             generation: Generation::default(),
-            stop: ids(of_vocabulary(&vocabulary)),
+            stop: of_vocabulary(&vocabulary),
             vocabulary,
         })
     }
@@ -126,10 +126,10 @@ impl<I: TokenId> ModelText<I> {
     }
 
     /// The text of a local folder whose model has `vocab` columns of logits and `positions`
-    /// positions; `ends` are the stop tokens that its configuration names.
+    /// positions; `configured` are the stop tokens that its configuration names.
     pub(crate) fn of_model(
         path: &Path,
-        ends: &[u32],
+        configured: &[u32],
         vocab: usize,
         positions: usize,
     ) -> Result<Self> {
@@ -138,7 +138,10 @@ impl<I: TokenId> ModelText<I> {
             path: path.to_owned(),
             template: ChatTemplate::from_model_dir(path, positions)?,
             generation: Generation::read(path)?,
-            stop: ids(ends::ends(path, ends, vocab, &vocabulary)?),
+            stop: ends(path, configured, vocab, &vocabulary)?
+                .into_iter()
+                .map(|end| end.id)
+                .collect(),
             vocabulary,
         })
     }
@@ -203,8 +206,4 @@ impl<I: TokenId> ModelText<I> {
             false => self.stop_tokens(),
         }
     }
-}
-
-fn ids<I: TokenId>(ends: Vec<End<I>>) -> BTreeSet<I> {
-    ends.into_iter().map(|end| end.id).collect()
 }
