@@ -20,48 +20,36 @@ static KNOWN: Mutex<BTreeMap<String, Walk>> = Mutex::new(BTreeMap::new());
 /// which takes about a second, and kept there. Results do not depend on it. Weights that fit the
 /// processor's caches are left alone.
 pub fn tune(engine: &mut CpuEngine, weights: WeightType) {
-    let file = user_file();
-    let how = How::Kept(CpuEngine::walk_holds);
-    tune_by(engine, weights, file.as_deref(), how);
+    let holds: Holds = CpuEngine::walk_holds;
+    tune_by(engine, weights, user_file().as_deref(), Some(holds));
 }
 
 /// Like [`tune`], but always measured, for a machine that was busy the first time.
 pub fn tune_again(engine: &mut CpuEngine, weights: WeightType) {
-    let file = user_file();
-    tune_by(engine, weights, file.as_deref(), How::Anew);
+    tune_by(engine, weights, user_file().as_deref(), None);
 }
 
-/// A source of a walk.
-#[derive(Clone, Copy)]
-enum How {
-    /// By an earlier measurement, if there is one and this says that it holds.
-    Kept(fn(&CpuEngine) -> bool),
-    /// By a measurement now.
-    Anew,
-}
+/// True if an earlier measurement still holds for an engine that uses it.
+type Holds = fn(&CpuEngine) -> bool;
 
-fn tune_by(engine: &mut CpuEngine, weights: WeightType, file: Option<&Path>, how: How) {
+/// As [`tune`]; without `holds` as [`tune_again`].
+fn tune_by(engine: &mut CpuEngine, weights: WeightType, file: Option<&Path>, holds: Option<Holds>) {
     let key = key(engine, weights);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if matches!(how, How::Kept(_))
+    if holds.is_some()
         && let Some(walk) = known.get(&key)
     {
         engine.set_walk(*walk);
         return;
     }
     let mut kept = file.map(read).unwrap_or_default();
-    let found = match how {
-        How::Kept(holds) => kept
-            .get(&key)
-            .and_then(|walk| walk.parse().ok())
-            .filter(|walk| {
-                // An earlier process measured it and may have had other work beside it.
-                engine.set_walk(*walk);
-                holds(engine)
-            }),
-        How::Anew => None,
-    };
-    let walk: Walk = match found {
+    let found = holds.and_then(|holds| {
+        let walk: Walk = kept.get(&key)?.parse().ok()?;
+        // An earlier process measured it and may have had other work beside it.
+        engine.set_walk(walk);
+        holds(engine).then_some(walk)
+    });
+    let walk = match found {
         Some(walk) => walk,
         None => {
             let Some(walk) = engine.fastest_walk() else {
@@ -150,7 +138,7 @@ mod tests {
         CpuEngine::with_random_weights(&config, options, 1).unwrap()
     }
 
-    const KEPT: How = How::Kept(|_| true);
+    const KEPT: Option<Holds> = Some(|_| true);
 
     #[test]
     fn a_walk_is_measured_once_and_kept() {
@@ -178,12 +166,7 @@ mod tests {
 
         // One that does not hold any more is measured again.
         KNOWN.lock().unwrap().clear();
-        tune_by(
-            &mut engine,
-            WeightType::F32,
-            Some(&file),
-            How::Kept(|_| false),
-        );
+        tune_by(&mut engine, WeightType::F32, Some(&file), Some(|_| false));
         assert_eq!(read(&file)[&key], engine.walk().to_string());
         write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
 
@@ -193,7 +176,7 @@ mod tests {
         tune_by(&mut engine, WeightType::F32, Some(&file), KEPT);
         assert_eq!(read(&file).len(), 1);
         write(&file, &[(key.clone(), other.to_string())].into()).unwrap();
-        tune_by(&mut engine, WeightType::F32, Some(&file), How::Anew);
+        tune_by(&mut engine, WeightType::F32, Some(&file), None);
         assert_eq!(read(&file)[&key], engine.walk().to_string());
     }
 
