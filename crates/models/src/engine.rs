@@ -57,6 +57,14 @@ impl Engine {
         }
     }
 
+    /// The engine if it is on the processor.
+    fn cpu(&mut self) -> Result<&mut CpuEngine> {
+        match &mut self.0 {
+            Inner::Cpu(engine) => Ok(engine.as_mut()),
+            _ => Err(ModelsError::NoStates),
+        }
+    }
+
     /// Replaces the weights after an update of the drafter.
     ///
     /// # Errors
@@ -76,10 +84,7 @@ impl Engine {
     /// # Errors
     /// Blocks of another model; an engine that is not on the processor.
     pub fn load_tail(&mut self, tail: &Tail) -> Result<()> {
-        match &mut self.0 {
-            Inner::Cpu(engine) => Ok(engine.load_tail(tail)?),
-            _ => Err(ModelsError::NoStates),
-        }
+        Ok(self.cpu()?.load_tail(tail)?)
     }
 
     /// Keeps the inputs of the last `blocks` blocks from now on: see [`CpuEngine::keep_states`].
@@ -87,10 +92,7 @@ impl Engine {
     /// # Errors
     /// More blocks than there are, or 0; an engine that is not on the processor.
     pub fn keep_states(&mut self, blocks: usize) -> Result<()> {
-        match &mut self.0 {
-            Inner::Cpu(engine) => Ok(engine.keep_states(blocks)?),
-            _ => Err(ModelsError::NoStates),
-        }
+        Ok(self.cpu()?.keep_states(blocks)?)
     }
 
     /// The inputs of those blocks for the tokens of a text, `[ids.len(), hidden_size]`: see
@@ -99,10 +101,7 @@ impl Engine {
     /// # Errors
     /// Errors of a forward; an engine that is not on the processor.
     pub fn states_of(&mut self, ids: &[u32]) -> Result<&[f32]> {
-        match &mut self.0 {
-            Inner::Cpu(engine) => Ok(engine.states_of(ids)?),
-            _ => Err(ModelsError::NoStates),
-        }
+        Ok(self.cpu()?.states_of(ids)?)
     }
 
     /// The weights, which can be shared.
@@ -148,10 +147,7 @@ impl Engine {
         let ids: Vec<Vec<u32>> = sequences.iter().map(|(_, ids)| raw_ids(ids)).collect();
         let parts = sequences.iter_mut().zip(&ids);
         let parts: Option<Vec<(&mut CpuEngine, &[u32])>> = parts
-            .map(|((engine, _), ids)| match &mut engine.0 {
-                Inner::Cpu(engine) => Some((engine.as_mut(), ids.as_slice())),
-                _ => None,
-            })
+            .map(|((engine, _), ids)| Some((engine.cpu().ok()?, ids.as_slice())))
             .collect();
         if let Some(mut parts) = parts {
             return Ok(CpuEngine::forward_together(&mut parts, logits)?);
