@@ -78,13 +78,11 @@ const TEXT_FILES: [&str; 13] = [
 /// # Errors
 /// Files that cannot be read or written.
 pub fn copy_text(from: &Path, to: &Path) -> Result<(), ExportError> {
-    let copy = |from: &Path, to: &Path| {
-        let copied = std::fs::copy(from, to);
-        copied.map_err(|source| ExportError::Io {
-            path: from.to_owned(),
-            source,
-        })
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ExportError::Io { path, source }
     };
+    let copy = |from: &Path, to: &Path| std::fs::copy(from, to).map_err(failed(from));
     for name in TEXT_FILES {
         let file = from.join(name);
         if file.is_file() {
@@ -92,10 +90,6 @@ pub fn copy_text(from: &Path, to: &Path) -> Result<(), ExportError> {
         }
     }
     let (named, to) = (from.join(CHAT_TEMPLATES), to.join(CHAT_TEMPLATES));
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |source| ExportError::Io { path, source }
-    };
     if named.is_dir() {
         std::fs::create_dir_all(&to).map_err(failed(&to))?;
         for entry in std::fs::read_dir(&named).map_err(failed(&named))? {
