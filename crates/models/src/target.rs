@@ -39,20 +39,14 @@ pub struct TorchSettings {
     pub clock: Option<Duration>,
 }
 
-impl TorchSettings {
-    /// Device if none is named.
-    pub const DEVICE: &str = "auto";
-    /// Maximum duration of a call if none is given: a worker that takes longer hangs.
-    pub const TIMEOUT: Duration = Duration::from_secs(600);
-}
-
 impl Default for TorchSettings {
     fn default() -> Self {
         Self {
             dtype: Dtype::default(),
-            device: Self::DEVICE.to_owned(),
+            device: "auto".to_owned(),
             threads: None,
-            timeout: Self::TIMEOUT,
+            // A worker that takes longer hangs.
+            timeout: Duration::from_secs(600),
             clock: None,
         }
     }
