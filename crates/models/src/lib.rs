@@ -187,9 +187,8 @@ fn without_mark(bytes: &[u8]) -> &[u8] {
     bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
 }
 
-/// Maximum number of tokens in an engine with these settings and a model of this shape.
-fn context(config: &LmConfig, settings: EngineSettings) -> usize {
-    let most = config.max_context();
+/// Maximum number of tokens in an engine with these settings, of a model that has at most `most`.
+fn context(most: usize, settings: EngineSettings) -> usize {
     settings.context.map_or(most, |context| context.min(most))
 }
 
@@ -199,7 +198,7 @@ pub fn engine_options(config: &LmConfig, settings: EngineSettings) -> EngineOpti
         weights: settings.weights,
         kv: settings.kv,
         threads: settings.threads,
-        max_len: context(config, settings),
+        max_len: context(config.max_context(), settings),
         ..EngineOptions::default()
     }
 }

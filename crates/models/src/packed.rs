@@ -87,7 +87,7 @@ fn gpu_options(
     })?;
     Ok(GpuOptions {
         kv: settings.kv,
-        max_len: context(config, settings),
+        max_len: context(config.max_context(), settings),
         threads: settings.threads,
         ..GpuOptions::new(gpu, settings.weights)
     })

@@ -11,7 +11,7 @@ use vocab_align::TargetId;
 use crate::error::{ModelsError, Result};
 use crate::folder::model_folder;
 use crate::generation::configured_ends;
-use crate::{DRAFT_ROOM, Engine, ModelFolder, ModelText};
+use crate::{DRAFT_ROOM, Engine, ModelFolder, ModelText, context};
 
 /// Prefix of a target that a worker of PyTorch decodes.
 pub const TORCH_PREFIX: &str = "torch:";
@@ -183,8 +183,7 @@ impl TargetFolder {
         match &self.decoder {
             Decoder::Own(folder) => folder.engine(settings),
             Decoder::Torch(torch) => {
-                let most = self.max_context();
-                let context = settings.context.map_or(most, |context| context.min(most));
+                let context = context(self.max_context(), settings);
                 let sequence = torch.sequence(context).map_err(ModelError::from)?;
                 Ok(Engine::of(Box::new(sequence)))
             }
