@@ -405,17 +405,11 @@ fn closer(source: &str, words: &[Word], i: usize) -> usize {
 fn unescaped(text: &str) -> Result<String, String> {
     // Characters above U+FFFF arrive as two surrogates.
     let mut units: Vec<u16> = Vec::new();
-    let mut push = |c: char| units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
-    let mut halves: Vec<(usize, u16)> = Vec::new();
+    let add = |units: &mut Vec<u16>, c: char| units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
     let mut chars = text.chars().peekable();
-    let mut count = 0_usize;
-    let mut add = |c: char, count: &mut usize| {
-        push(c);
-        *count += c.len_utf16();
-    };
     while let Some(c) = chars.next() {
         if c != '\\' {
-            add(c, &mut count);
+            add(&mut units, c);
             continue;
         }
         let hex = |chars: &mut std::iter::Peekable<std::str::Chars<'_>>, len: usize| {
@@ -429,14 +423,14 @@ fn unescaped(text: &str) -> Result<String, String> {
         };
         match chars.next() {
             Some('\n') => {}
-            Some(c @ ('\\' | '\'' | '"')) => add(c, &mut count),
-            Some('a') => add('\x07', &mut count),
-            Some('b') => add('\x08', &mut count),
-            Some('f') => add('\x0c', &mut count),
-            Some('n') => add('\n', &mut count),
-            Some('r') => add('\r', &mut count),
-            Some('t') => add('\t', &mut count),
-            Some('v') => add('\x0b', &mut count),
+            Some(c @ ('\\' | '\'' | '"')) => add(&mut units, c),
+            Some('a') => add(&mut units, '\x07'),
+            Some('b') => add(&mut units, '\x08'),
+            Some('f') => add(&mut units, '\x0c'),
+            Some('n') => add(&mut units, '\n'),
+            Some('r') => add(&mut units, '\r'),
+            Some('t') => add(&mut units, '\t'),
+            Some('v') => add(&mut units, '\x0b'),
             Some(c @ ('x' | 'u' | 'U')) => {
                 let len = match c {
                     'x' => 2,
@@ -446,11 +440,8 @@ fn unescaped(text: &str) -> Result<String, String> {
                 let code = hex(&mut chars, len);
                 let code = code.ok_or_else(|| format!("`\\{c}` needs {len} hexadecimal digits"))?;
                 match char::from_u32(code) {
-                    Some(c) => add(c, &mut count),
-                    None if code < 0x1_0000 => {
-                        halves.push((count, code as u16));
-                        add('\0', &mut count);
-                    }
+                    Some(c) => add(&mut units, c),
+                    None if code < 0x1_0000 => units.push(code as u16),
                     None => return Err(format!("`\\{c}{code:08x}` is no character")),
                 }
             }
@@ -460,7 +451,7 @@ fn unescaped(text: &str) -> Result<String, String> {
                 let (name, _) = name.ok_or("`\\N` needs a name in braces")?;
                 let found = unicode_names2::character(name);
                 let found = found.ok_or_else(|| format!("`\\N{{{name}}}` is no character"))?;
-                add(found, &mut count);
+                add(&mut units, found);
                 chars.by_ref().take(name.chars().count() + 2).for_each(drop);
             }
             Some(first @ '0'..='7') => {
@@ -471,17 +462,14 @@ fn unescaped(text: &str) -> Result<String, String> {
                     };
                     code = code * 8 + digit.to_digit(8).unwrap_or_default();
                 }
-                add(char::from_u32(code).unwrap_or_default(), &mut count);
+                add(&mut units, char::from_u32(code).unwrap_or_default());
             }
             Some(other) => {
-                add('\\', &mut count);
-                add(other, &mut count);
+                add(&mut units, '\\');
+                add(&mut units, other);
             }
             None => return Err("a text ends in a backslash".to_owned()),
         }
-    }
-    for (at, half) in halves {
-        units[at] = half;
     }
     String::from_utf16(&units).map_err(|_| "half of a character".to_owned())
 }
