@@ -126,37 +126,32 @@ fn shown(format: &str, mut values: Vec<Value>) -> Result<(String, Vec<Value>), E
 
 /// Methods of Python's strings and dicts.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    match value.as_str() {
-        Some(text) => match text_method(text, name, args)? {
-            Some(found) => Ok(found),
-            None => pycompat::unknown_method_callback(state, value, name, args),
-        },
-        None => pycompat::unknown_method_callback(state, value, name, args),
+    if let Some(text) = value.as_str()
+        && let Some(found) = text_method(text, name, args)?
+    {
+        return Ok(found);
     }
+    pycompat::unknown_method_callback(state, value, name, args)
 }
 
 fn text_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let found = match name {
-        "rsplit" => {
-            let (separator, most, named): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
-            rsplit(text, separator, most, &named)?
-        }
-        "split" => {
-            let (separator, most, named): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
-            split(text, separator, most, &named)?
-        }
-        "partition" => {
-            let (separator,): (&str,) = from_args(args)?;
-            match text.split_once(filled(separator)?) {
-                Some((before, after)) => triple(before, separator, after),
-                None => triple(text, "", ""),
+        "split" | "rsplit" => {
+            let (separator, most) = split_arguments(args)?;
+            match name {
+                "split" => split(text, separator.as_deref(), most),
+                _ => rsplit(text, separator.as_deref(), most),
             }
         }
-        "rpartition" => {
+        "partition" | "rpartition" => {
             let (separator,): (&str,) = from_args(args)?;
-            match text.rsplit_once(filled(separator)?) {
+            let ([before, after], found) = match name {
+                "partition" => ([text, ""], text.split_once(filled(separator)?)),
+                _ => (["", text], text.rsplit_once(filled(separator)?)),
+            };
+            match found {
                 Some((before, after)) => triple(before, separator, after),
-                None => triple("", "", text),
+                None => triple(before, "", after),
             }
         }
         "index" | "rindex" => {
@@ -284,11 +279,8 @@ pub(super) fn centred(text: &str, width: usize, fill: char) -> Result<String, Er
 }
 
 /// The arguments of `split` and `rsplit`: the separator, and the maximum number of splits.
-fn split_arguments(
-    separator: Option<Value>,
-    most: Option<i64>,
-    named: &Kwargs,
-) -> Result<(Option<String>, usize), Error> {
+fn split_arguments(args: &[Value]) -> Result<(Option<String>, usize), Error> {
+    let (separator, most, named): (Option<Value>, Option<i64>, Kwargs) = from_args(args)?;
     let separator = match separator {
         Some(separator) => Some(separator),
         None => named.get("sep")?,
@@ -305,13 +297,7 @@ fn split_arguments(
     Ok((separator, usize::try_from(most).unwrap_or(usize::MAX)))
 }
 
-fn split(
-    text: &str,
-    separator: Option<Value>,
-    most: Option<i64>,
-    named: &Kwargs,
-) -> Result<Value, Error> {
-    let (separator, most) = split_arguments(separator, most, named)?;
+fn split(text: &str, separator: Option<&str>, most: usize) -> Value {
     let Some(separator) = separator else {
         let (mut parts, mut rest) = (Vec::new(), text.trim_start());
         while !rest.is_empty() {
@@ -327,23 +313,17 @@ fn split(
                 }
             }
         }
-        return Ok(parts.into_iter().collect());
+        return parts.into_iter().collect();
     };
-    let parts = text.splitn(most.saturating_add(1), separator.as_str());
-    Ok(parts.map(Value::from).collect())
+    let parts = text.splitn(most.saturating_add(1), separator);
+    parts.map(Value::from).collect()
 }
 
-fn rsplit(
-    text: &str,
-    separator: Option<Value>,
-    most: Option<i64>,
-    named: &Kwargs,
-) -> Result<Value, Error> {
-    let (separator, most) = split_arguments(separator, most, named)?;
+fn rsplit(text: &str, separator: Option<&str>, most: usize) -> Value {
     let mut parts: Vec<Value> = Vec::new();
     match separator {
         Some(separator) => {
-            let found = text.rsplitn(most.saturating_add(1), separator.as_str());
+            let found = text.rsplitn(most.saturating_add(1), separator);
             parts.extend(found.map(Value::from));
         }
         None => {
@@ -364,7 +344,7 @@ fn rsplit(
         }
     }
     parts.reverse();
-    Ok(parts.into_iter().collect())
+    parts.into_iter().collect()
 }
 
 /// Splits lines as Python does.
