@@ -32,9 +32,10 @@ enum Kind {
     Sign,
 }
 
-#[derive(Clone)]
-struct Word {
+struct Word<'a> {
     kind: Kind,
+    text: &'a str,
+    /// Its place in the template.
     at: Range<usize>,
 }
 
@@ -60,7 +61,7 @@ pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
             "{{" | "{%" => {
                 out.push_str(&source[rest..at]);
                 let (words, end) = words(source, at)?;
-                let first = words.first().map(|word| &source[word.at.clone()]);
+                let first = words.first().map(|word| word.text);
                 if opening == "{%" {
                     enter(source, at, &words, &mut open)?;
                 }
@@ -85,24 +86,18 @@ pub(super) fn rewrite(source: &str) -> Result<String, Fault> {
 
 /// Updates the stack of open loops and blocks after a tag.
 fn enter<'a>(
-    source: &'a str,
+    source: &str,
     at: usize,
-    words: &[Word],
+    words: &[Word<'a>],
     open: &mut Vec<&'a str>,
 ) -> Result<(), Fault> {
-    let Some(first) = words.first() else {
+    let Some(first) = words.first().map(|word| word.text) else {
         return Ok(());
     };
-    let first = &source[first.at.clone()];
-    let mut depth = 0_usize;
+    let mut depth = 0;
     let given = words.iter().any(|word| {
-        match &source[word.at.clone()] {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.saturating_sub(1),
-            "=" => return depth == 0,
-            _ => {}
-        }
-        false
+        nest(&mut depth, word.text);
+        word.text == "=" && depth == 0
     });
     match first {
         "for" | "with" | "generation" | "filter" | "autoescape" | "call" | "macro" | "block" => {
@@ -127,6 +122,15 @@ fn enter<'a>(
     Ok(())
 }
 
+/// Counts the brackets that are open after a word.
+fn nest(depth: &mut usize, word: &str) {
+    match word {
+        "(" | "[" | "{" => *depth += 1,
+        ")" | "]" | "}" => *depth = depth.saturating_sub(1),
+        _ => {}
+    }
+}
+
 /// Start of the tag that ends a raw block.
 fn raw_end(source: &str, from: usize) -> usize {
     let mut at = from;
@@ -146,7 +150,7 @@ fn line(source: &str, at: usize) -> usize {
 }
 
 /// The words of the tag that begins at `start`, and the end of the tag.
-fn words(source: &str, start: usize) -> Result<(Vec<Word>, usize), Fault> {
+fn words(source: &str, start: usize) -> Result<(Vec<Word<'_>>, usize), Fault> {
     let closing = match &source[start..start + 2] {
         "{{" => "}}",
         _ => "%}",
@@ -156,7 +160,7 @@ fn words(source: &str, start: usize) -> Result<(Vec<Word>, usize), Fault> {
     if matches!(bytes.get(at), Some(b'-' | b'+')) {
         at += 1;
     }
-    let (mut words, mut depth) = (Vec::new(), 0_usize);
+    let (mut words, mut depth) = (Vec::new(), 0);
     while at < bytes.len() {
         let rest = &source[at..];
         let stripped = rest.strip_prefix(['-', '+']).unwrap_or(rest);
@@ -179,20 +183,13 @@ fn words(source: &str, start: usize) -> Result<(Vec<Word>, usize), Fault> {
                 let number = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
                 (Kind::Number, rest.find(number).unwrap_or(rest.len()))
             }
-            c => {
-                match c {
-                    '(' | '[' | '{' => depth += 1,
-                    ')' | ']' | '}' => depth = depth.saturating_sub(1),
-                    _ => {}
-                }
-                (Kind::Sign, c.len_utf8())
-            }
+            c => (Kind::Sign, c.len_utf8()),
         };
+        let text = &rest[..len];
+        nest(&mut depth, text);
         if !c.is_whitespace() {
-            words.push(Word {
-                kind,
-                at: at..at + len,
-            });
+            let at = at..at + len;
+            words.push(Word { kind, text, at });
         }
         at += len;
     }
@@ -214,14 +211,12 @@ fn text_end(rest: &str, quote: char) -> Option<usize> {
     None
 }
 
-fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, Fault> {
+fn rewritten(source: &str, tag: Range<usize>, words: &[Word<'_>]) -> Result<String, Fault> {
     // Replacements of ranges of the source.
     let mut edits: Vec<(Range<usize>, String)> = Vec::new();
-    let of = |word: &Word| &source[word.at.clone()];
     for word in words.iter().filter(|word| word.kind == Kind::Text) {
-        if of(word).contains('\\') {
-            let text = of(word);
-            let text = unescaped(&text[1..text.len() - 1])
+        if word.text.contains('\\') {
+            let text = unescaped(&word.text[1..word.text.len() - 1])
                 .map_err(|message| (line(source, word.at.start), message))?;
             edits.push((word.at.clone(), quoted(&text)));
         }
@@ -229,11 +224,11 @@ fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, 
     if source[tag.start..].starts_with("{%")
         && let Some(first) = words.first()
     {
-        match of(first) {
+        match first.text {
             "generation" => edits.push((first.at.clone(), "with".to_owned())),
             "endgeneration" => edits.push((first.at.clone(), "endwith".to_owned())),
             "for" => {
-                if let Some(items) = looped(source, words) {
+                if let Some(items) = looped(words) {
                     edits.push((items.start..items.start, "(".to_owned()));
                     edits.push((items.end..items.end, format!(")|{EACH}")));
                 }
@@ -241,28 +236,29 @@ fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, 
             _ => {}
         }
     }
-    for (i, dot) in words.iter().enumerate().filter(|(_, word)| of(word) == ".") {
-        let Some([name, is, rest @ ..]) = words.get(i + 1..) else {
+    for (i, dot) in words.iter().enumerate() {
+        let Some([name, is, rest @ ..]) = words.get(i + 1..).filter(|_| dot.text == ".") else {
             continue;
         };
-        let negated = rest.first().is_some_and(|word| of(word) == "not");
+        let negated = rest.first().is_some_and(|word| word.text == "not");
         let callable = rest.get(usize::from(negated));
-        if let Some(callable) = callable.filter(|word| of(word) == "callable")
-            && MAP_METHODS.contains(&of(name))
-            && of(is) == "is"
+        if let Some(callable) = callable.filter(|word| word.text == "callable")
+            && MAP_METHODS.contains(&name.text)
+            && is.text == "is"
         {
             edits.push((dot.at.start..name.at.end, String::new()));
-            edits.push((callable.at.clone(), format!("{METHOD}(\"{}\")", of(name))));
+            let test = format!("{METHOD}(\"{}\")", name.text);
+            edits.push((callable.at.clone(), test));
         }
     }
     for (i, word) in words.iter().enumerate() {
-        if of(word) != "%" || word.kind != Kind::Sign || i == 0 {
+        if word.text != "%" || word.kind != Kind::Sign || i == 0 {
             continue;
         }
-        let Some(left) = operand_before(source, words, i) else {
+        let Some(left) = operand_before(words, i) else {
             continue;
         };
-        let right = operand_after(source, words, i + 1);
+        let right = operand_after(words, i + 1);
         let (Some(first), Some(last)) = (words.get(i + 1), words.get(right.wrapping_sub(1))) else {
             continue;
         };
@@ -286,15 +282,13 @@ fn rewritten(source: &str, tag: Range<usize>, words: &[Word]) -> Result<String, 
 }
 
 /// Range of the expression that a loop iterates over.
-fn looped(source: &str, words: &[Word]) -> Option<Range<usize>> {
-    let mut depth = 0_usize;
+fn looped(words: &[Word<'_>]) -> Option<Range<usize>> {
+    let mut depth = 0;
     let mut items: Option<Range<usize>> = None;
     let mut begun = false;
     for word in words.iter().skip(1) {
-        let text = &source[word.at.clone()];
-        match text {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+        nest(&mut depth, word.text);
+        match word.text {
             "in" if depth == 0 && !begun => {
                 begun = true;
                 continue;
@@ -313,8 +307,8 @@ fn looped(source: &str, words: &[Word]) -> Option<Range<usize>> {
 
 /// The first word of the operand that ends before the word `i`, if the operator before it binds
 /// less tightly than `%`.
-fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
-    let of = |i: usize| &source[words[i].at.clone()];
+fn operand_before(words: &[Word<'_>], i: usize) -> Option<usize> {
+    let of = |i: usize| words[i].text;
     let mut at = i;
     loop {
         at = at.checked_sub(1)?;
@@ -323,7 +317,7 @@ fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
             Kind::Name if OPERATORS.contains(&of(at)) => return None,
             Kind::Name => {}
             Kind::Sign if [")", "]", "}"].contains(&of(at)) => {
-                at = opener(source, words, at)?;
+                at = opener(words, at)?;
                 // A call or a subscript belongs to the word before it.
                 let before = at.checked_sub(1);
                 let callee = before.filter(|before| {
@@ -354,20 +348,20 @@ fn operand_before(source: &str, words: &[Word], i: usize) -> Option<usize> {
 }
 
 /// Index after the last word of the operand that begins with the word `i`.
-fn operand_after(source: &str, words: &[Word], i: usize) -> usize {
-    let of = |i: usize| words.get(i).map(|word| &source[word.at.clone()]);
+fn operand_after(words: &[Word<'_>], i: usize) -> usize {
+    let of = |i: usize| words.get(i).map(|word| word.text);
     let mut at = i;
     while matches!(of(at), Some("-" | "+")) {
         at += 1;
     }
     at = match of(at) {
-        Some("(" | "[" | "{") => closer(source, words, at) + 1,
+        Some("(" | "[" | "{") => closer(words, at) + 1,
         Some(_) => at + 1,
         None => return at,
     };
     loop {
         match of(at) {
-            Some("(" | "[") => at = closer(source, words, at) + 1,
+            Some("(" | "[") => at = closer(words, at) + 1,
             Some("." | "|") => at += 2,
             _ => return at.min(words.len()),
         }
@@ -375,10 +369,10 @@ fn operand_after(source: &str, words: &[Word], i: usize) -> usize {
 }
 
 /// The opening bracket of the closing one at `i`.
-fn opener(source: &str, words: &[Word], i: usize) -> Option<usize> {
+fn opener(words: &[Word<'_>], i: usize) -> Option<usize> {
     let mut depth = 0;
     (0..=i).rev().find(|at| {
-        match &source[words[*at].at.clone()] {
+        match words[*at].text {
             ")" | "]" | "}" => depth += 1,
             "(" | "[" | "{" => depth -= 1,
             _ => {}
@@ -388,14 +382,10 @@ fn opener(source: &str, words: &[Word], i: usize) -> Option<usize> {
 }
 
 /// The closing bracket of the opening one at `i`; the last word if there is none.
-fn closer(source: &str, words: &[Word], i: usize) -> usize {
+fn closer(words: &[Word<'_>], i: usize) -> usize {
     let mut depth = 0;
     let found = (i..words.len()).find(|at| {
-        match &source[words[*at].at.clone()] {
-            "(" | "[" | "{" => depth += 1,
-            ")" | "]" | "}" => depth -= 1,
-            _ => {}
-        }
+        nest(&mut depth, words[*at].text);
         depth == 0
     });
     found.unwrap_or(words.len().saturating_sub(1))
