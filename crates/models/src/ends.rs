@@ -56,8 +56,8 @@ pub fn ends<I: TokenId>(
 
 /// The stop tokens of a tokenizer without a model.
 pub(crate) fn of_vocabulary<I: TokenId>(vocabulary: &Vocabulary<I>) -> BTreeSet<I> {
-    let found = ROLES.iter().filter_map(|(role, _)| vocabulary.special(*role));
-    found.collect()
+    let found = ROLES.map(|(role, _)| vocabulary.special(role));
+    found.into_iter().flatten().collect()
 }
 
 /// Roles of stop tokens, and what names them.
