@@ -87,26 +87,9 @@ pub enum WeightsError {
         /// The name in the index.
         file: String,
     },
-    /// Two files hold a tensor of the same name.
-    #[error("tensor `{tensor}` is in two files: {first} and {second}")]
-    Duplicate {
-        /// Its name.
-        tensor: String,
-        /// One file.
-        first: PathBuf,
-        /// The other.
-        second: PathBuf,
-    },
-    /// The index places a tensor in a file that does not hold it.
-    #[error("{path}: tensor `{tensor}` is not in `{file}`, where the index says it is")]
-    Misplaced {
-        /// The index.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// The file.
-        file: String,
-    },
+    /// A tensor is missing, or in two files, or not where the index says, or cannot be written.
+    #[error("{0}")]
+    Tensor(String),
     /// The values of a tensor have a type that cannot be read as f32.
     #[error(
         "{path}: tensor `{tensor}` has type {dtype}, which is not read ({READ_TYPES} are){}",
@@ -119,22 +102,6 @@ pub enum WeightsError {
         tensor: String,
         /// Its type.
         dtype: String,
-    },
-    /// The values of a tensor cannot be written in an encoding.
-    #[error("tensor `{tensor}` of shape {shape:?} cannot be written in {encoding}")]
-    Unwritten {
-        /// Its name.
-        tensor: String,
-        /// Its shape.
-        shape: Vec<usize>,
-        /// The encoding.
-        encoding: crate::Encoding,
-    },
-    /// A tensor does not exist.
-    #[error("there is no tensor `{tensor}`")]
-    Missing {
-        /// Its name.
-        tensor: String,
     },
     /// Rows beyond the end of a tensor are asked for.
     #[error("{path}: tensor `{tensor}` has {rows} rows; {start}..{end} were asked for")]

@@ -118,11 +118,10 @@ impl TensorFiles {
         for (tensor, file) in &index.weight_map {
             let found = files.tensors.get(tensor);
             if found.is_none_or(|(at, _)| files.files[*at].path != folder.join(file)) {
-                return Err(WeightsError::Misplaced {
-                    path: path.to_owned(),
-                    tensor: tensor.clone(),
-                    file: file.clone(),
-                });
+                return Err(WeightsError::Tensor(format!(
+                    "{}: tensor `{tensor}` is not in `{file}`, where the index says it is",
+                    path.display()
+                )));
             }
         }
         Ok(files)
@@ -153,11 +152,11 @@ impl TensorFiles {
             of.files.push(file);
             for (name, tensor) in tensors {
                 if let Some((first, _)) = of.tensors.get(&name) {
-                    return Err(WeightsError::Duplicate {
-                        tensor: name,
-                        first: of.files[*first].path.clone(),
-                        second: path,
-                    });
+                    return Err(WeightsError::Tensor(format!(
+                        "tensor `{name}` is in two files: {} and {}",
+                        of.files[*first].path.display(),
+                        path.display()
+                    )));
                 }
                 of.tensors.insert(name, (at, tensor));
             }
@@ -274,9 +273,7 @@ impl TensorFiles {
     fn find(&self, name: &str) -> Result<(&OpenFile, &StoredTensor), WeightsError> {
         match self.tensors.get(name) {
             Some((file, tensor)) => Ok((&self.files[*file], tensor)),
-            None => Err(WeightsError::Missing {
-                tensor: name.to_owned(),
-            }),
+            None => Err(WeightsError::Tensor(format!("there is no tensor `{name}`"))),
         }
     }
 }

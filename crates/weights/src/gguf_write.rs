@@ -132,17 +132,14 @@ pub fn gguf_head(
         encoding,
     } in tensors
     {
-        let unwritten = || WeightsError::Unwritten {
-            tensor: name.clone(),
-            shape: shape.clone(),
-            encoding: *encoding,
-        };
         let whole = shape
             .last()
             .is_some_and(|width| width.is_multiple_of(encoding.block().values));
         let bytes = crate::tensor::count(shape).and_then(|values| encoding.bytes(values));
         let (Some(kind), Some(bytes), true) = (number(*encoding), bytes, whole) else {
-            return Err(unwritten());
+            return Err(WeightsError::Tensor(format!(
+                "tensor `{name}` of shape {shape:?} cannot be written in {encoding}"
+            )));
         };
         text(&mut head, name);
         head.extend((shape.len() as u32).to_le_bytes());
