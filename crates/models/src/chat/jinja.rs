@@ -200,15 +200,15 @@ impl Jinja {
     fn turn(message: &Message<'_>, in_parts: bool) -> Value {
         let mut entries = vec![(Value::from("role"), Value::from(message.role))];
         let whole = message.whole.map(data::pairs).unwrap_or_default();
-        let sent = |name: &str| {
-            let found = whole.iter().find(|(key, _)| key.as_str() == Some(name));
-            found.map(|(_, value)| value)
+        let value_of = |entries: &[(Value, Value)], name: &str| {
+            let found = entries.iter().find(|(key, _)| key.as_str() == Some(name));
+            found.map(|(_, value)| value.clone())
         };
-        let said = match (sent("content"), in_parts) {
+        let said = match (value_of(&whole, "content"), in_parts) {
             // A message without content, such as a call of a tool.
             (None, _) if message.whole.is_some() => None,
             // A content that was sent in parts stays so for a template that reads parts.
-            (Some(parts), true) if parts.kind() == ValueKind::Seq => Some(parts.clone()),
+            (Some(parts), true) if parts.kind() == ValueKind::Seq => Some(parts),
             (_, true) => {
                 let part = [("type", "text"), ("text", message.content)];
                 Some(Value::from(vec![Value::from_pairs(part)]))
@@ -221,10 +221,6 @@ impl Jinja {
                 entries.push((key.clone(), value.clone()));
             }
         }
-        let value_of = |entries: &[(Value, Value)], name: &str| {
-            let found = entries.iter().find(|(key, _)| key.as_str() == Some(name));
-            found.map(|(_, value)| value.clone())
-        };
         let thought = REASONING.iter().find_map(|key| value_of(&entries, key));
         for name in [REASONING[0], "thinking"] {
             if let (Some(thought), None) = (&thought, value_of(&entries, name)) {
