@@ -17,13 +17,8 @@ pub struct RotaryTable {
 }
 
 impl RotaryTable {
-    /// A table of positions `0..max_len` for a context of that length, computed in f64 and rounded
+    /// A table of the first `positions` of a context of `max_len`, computed in f64 and rounded
     /// once.
-    pub fn new(rope: &Rope, max_len: usize) -> Self {
-        Self::of_positions(rope, max_len, max_len)
-    }
-
-    /// As [`new`](Self::new), for only the first `positions` of such a context.
     pub fn of_positions(rope: &Rope, max_len: usize, positions: usize) -> Self {
         let frequencies = rope.frequencies(max_len);
         let factor = rope.attention_factor();
