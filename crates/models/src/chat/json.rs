@@ -114,6 +114,7 @@ impl Style {
         if !first {
             out.write_all(self.item.as_bytes())?;
         }
+        self.filled = true;
         self.line(out)
     }
 
@@ -164,11 +165,6 @@ impl Formatter for Style {
         self.entry(out, first)
     }
 
-    fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.filled = true;
-        Ok(())
-    }
-
     fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         self.begin(out, b"{")
     }
@@ -183,11 +179,6 @@ impl Formatter for Style {
 
     fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
         out.write_all(self.key.as_bytes())
-    }
-
-    fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
-        self.filled = true;
-        Ok(())
     }
 }
 
