@@ -1,6 +1,6 @@
 //! Writer of [`LmConfig`] as the `config.json` that Hugging Face transformers loads.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::families::{Family, Windows};
 use super::{Activation, LmConfig, Rope, RopeScaling, Rotary};
@@ -38,52 +38,49 @@ impl LmConfig {
             "bos_token_id": self.bos_token_id,
             "eos_token_id": eos,
         });
-        if let Some(keys) = json.as_object_mut() {
-            self.write_rope(family, keys);
-            self.write_layers(family, keys);
-            self.write_block(family, keys);
-        }
+        self.write_rope(family, &mut json);
+        self.write_layers(family, &mut json);
+        self.write_block(family, &mut json);
         json
     }
 
-    fn write_rope(&self, family: &Family, keys: &mut Map<String, Value>) {
+    fn write_rope(&self, family: &Family, json: &mut Value) {
         if family.partial_rotary {
             let part = self.rope.dims as f64 / self.head_dim as f64;
-            keys.insert("partial_rotary_factor".into(), part.into());
+            json["partial_rotary_factor"] = part.into();
         }
         if let RopeScaling::LongRope { original, .. } = self.rope.scaling {
-            let key = "original_max_position_embeddings";
-            keys.insert(key.into(), original.into());
+            json["original_max_position_embeddings"] = original.into();
         }
         if let (Some(key), Some(local)) = (family.local_rope(), &self.local_rope) {
-            keys.insert(key.into(), local.theta.into());
+            json[key] = local.theta.into();
             if local.scaling != RopeScaling::Default {
                 // transformers expects both rotations here if there is one.
                 let both = json!({
                     "full_attention": scaling(&self.rope),
                     "sliding_attention": scaling(local),
                 });
-                keys.insert("rope_parameters".into(), both);
+                json["rope_parameters"] = both;
             }
         }
     }
 
-    fn write_layers(&self, family: &Family, keys: &mut Map<String, Value>) {
+    fn write_layers(&self, family: &Family, json: &mut Value) {
         let layers = || (0..self.num_layers).map(|layer| self.layer(layer));
         let window = layers().find_map(|layer| layer.window);
         if family.windows == Windows::Unrotated {
             let rotated = layers().map(|layer| u8::from(layer.rotary != Rotary::None));
-            keys.insert("no_rope_layers".into(), rotated.collect());
+            json["no_rope_layers"] = rotated.collect();
         }
         match family.windows {
             Windows::Never => return,
             Windows::Above | Windows::Unrotated if window.is_none() => return,
             Windows::Above | Windows::Unrotated => {
-                keys.insert("use_sliding_window".into(), true.into());
+                json["use_sliding_window"] = true.into();
             }
             Windows::All | Windows::AllBut { .. } => {}
         }
-        keys.insert("sliding_window".into(), window.into());
+        json["sliding_window"] = window.into();
         if family.windows != Windows::All {
             let types = layers().map(|layer| {
                 if layer.window.is_some() || layer.rotary == Rotary::Local {
@@ -92,11 +89,11 @@ impl LmConfig {
                     "full_attention"
                 }
             });
-            keys.insert("layer_types".into(), types.collect());
+            json["layer_types"] = types.collect();
         }
     }
 
-    fn write_block(&self, family: &Family, keys: &mut Map<String, Value>) {
+    fn write_block(&self, family: &Family, json: &mut Value) {
         let block = &self.block;
         let activation = match block.activation {
             Activation::Silu => "silu",
@@ -104,12 +101,12 @@ impl LmConfig {
             Activation::GeluTanh => "gelu_pytorch_tanh",
             Activation::Relu => "relu",
         };
-        keys.insert(family.activation.0.into(), activation.into());
+        json[family.activation.0] = activation.into();
         if block.biases.out {
-            keys.insert("attention_bias".into(), true.into());
+            json["attention_bias"] = true.into();
         }
         if block.biases.mlp {
-            keys.insert("mlp_bias".into(), true.into());
+            json["mlp_bias"] = true.into();
         }
         if family.gemma.is_some() {
             let exact = 1.0 / f64::from(block.attention_scale).powi(2);
@@ -120,9 +117,9 @@ impl LmConfig {
             } else {
                 exact.into()
             };
-            keys.insert("query_pre_attn_scalar".into(), scalar);
-            keys.insert("attn_logit_softcapping".into(), block.attention_cap.into());
-            keys.insert("final_logit_softcapping".into(), self.logit_cap.into());
+            json["query_pre_attn_scalar"] = scalar;
+            json["attn_logit_softcapping"] = block.attention_cap.into();
+            json["final_logit_softcapping"] = self.logit_cap.into();
         }
         if family.multipliers {
             let numbers = [
@@ -132,7 +129,7 @@ impl LmConfig {
                 ("logits_scaling", self.logit_divisor),
             ];
             for (key, number) in numbers {
-                keys.insert(key.into(), number.into());
+                json[key] = number.into();
             }
         }
     }
