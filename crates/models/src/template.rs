@@ -136,7 +136,7 @@ impl PromptTemplate {
 
     /// The chat template in Jinja: beginning of text, then the turns. The text after a prompt opens
     /// the answer, so that `add_generation_prompt` has nothing to add.
-    pub fn jinja(&self) -> String {
+    fn jinja(&self) -> String {
         let Rendered { prefix, suffix, .. } = self.render("");
         let literal = |text: &str| {
             let text = text
