@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use hub::local_folder;
 use serde_json::Value;
+use vocab_align::without_mark;
 
 use crate::error::Result;
 
@@ -196,7 +197,7 @@ pub fn check_model(path: &Path) -> Result<(), FolderError> {
     let adapter = path.join(ADAPTER);
     if adapter.is_file() && !path.join("config.json").exists() && !weights::has_gguf(path) {
         let text = std::fs::read(&adapter).unwrap_or_default();
-        let config: Value = serde_json::from_slice(crate::without_mark(&text)).unwrap_or_default();
+        let config: Value = serde_json::from_slice(without_mark(&text)).unwrap_or_default();
         let base = config["base_model_name_or_path"].as_str();
         return Err(FolderError::Adapter {
             path: path.to_owned(),

@@ -263,7 +263,7 @@ pub(crate) fn read_json(path: &Path) -> Result<Value> {
         path: path.to_owned(),
         source,
     })?;
-    serde_json::from_slice(crate::without_mark(&bytes)).map_err(|source| ModelsError::Json {
+    serde_json::from_slice(vocab_align::without_mark(&bytes)).map_err(|source| ModelsError::Json {
         path: path.to_owned(),
         source,
     })

@@ -182,11 +182,6 @@ impl<I: TokenId> ModelFolder<I> {
     }
 }
 
-/// A file's content without a byte order mark (U+FEFF), which some editors write.
-fn without_mark(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes)
-}
-
 /// Maximum number of tokens in an engine with these settings, of a model that has at most `most`.
 fn context(most: usize, settings: EngineSettings) -> usize {
     settings.context.map_or(most, |context| context.min(most))

@@ -107,8 +107,8 @@ impl RawFile {
 /// The strings and ids of `model.vocab`, and the unknown token's string.
 type ModelTokens = (Vec<(String, u32)>, Option<String>);
 
-/// The file without its byte order mark (U+FEFF), which some editors write.
-pub(crate) fn without_mark(json: &[u8]) -> &[u8] {
+/// A JSON file without its byte order mark (U+FEFF), which some editors write.
+pub fn without_mark(json: &[u8]) -> &[u8] {
     json.strip_prefix("\u{feff}".as_bytes()).unwrap_or(json)
 }
 

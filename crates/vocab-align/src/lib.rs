@@ -73,6 +73,7 @@ pub use beside::special_names;
 pub use class::OWN_PIPELINE;
 pub use context::DraftContext;
 pub use error::AlignError;
+pub use file::without_mark;
 pub use ids::{DraftId, TargetId, TokenId, raw_ids};
 pub use offsets::{AlignedSpan, align_offsets};
 pub use roles::SpecialRole;

@@ -395,7 +395,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, T
             });
         }
     };
-    serde_json::from_slice(crate::without_mark(&bytes))
+    serde_json::from_slice(vocab_align::without_mark(&bytes))
         .map(Some)
         .map_err(|source| TemplateError::MalformedTemplate {
             path: path.to_owned(),
