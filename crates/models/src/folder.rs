@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::{Component, Path, PathBuf};
 
 use hub::local_folder;
+use lm::ADAPTER_CONFIG;
 use serde_json::Value;
 use vocab_align::without_mark;
 
@@ -12,8 +13,6 @@ use crate::error::Result;
 const TOKENIZER: &str = "tokenizer.json";
 /// SentencePiece's own file, which is read if there is no other.
 const PIECES: &str = "tokenizer.model";
-/// File of a PEFT adapter, in a folder that may have no model beside it.
-const ADAPTER: &str = "adapter_config.json";
 /// Files of a model folder that say how its tokens are written and read, with its configuration.
 pub const TEXT_FILES: [&str; 12] = [
     "config.json",
@@ -62,7 +61,7 @@ pub enum FolderError {
     },
     /// The folder holds an adapter without the model that it adapts.
     #[error(
-        "{}: an adapter of {} ({ADAPTER}), not a model",
+        "{}: an adapter of {} ({ADAPTER_CONFIG}), not a model",
         path.display(),
         base.as_deref().unwrap_or("a model that it does not name")
     )]
@@ -194,7 +193,7 @@ pub fn check_files(path: &Path) -> Result<(), FolderError> {
 /// As [`check_files`]; an adapter without a model.
 pub fn check_model(path: &Path) -> Result<(), FolderError> {
     check_files(path)?;
-    let adapter = path.join(ADAPTER);
+    let adapter = path.join(ADAPTER_CONFIG);
     if adapter.is_file() && !path.join("config.json").exists() && !weights::has_gguf(path) {
         let text = std::fs::read(&adapter).unwrap_or_default();
         let config: Value = serde_json::from_slice(without_mark(&text)).unwrap_or_default();
@@ -364,7 +363,7 @@ mod tests {
             ("{}", "that it does not name"),
             ("no JSON", "that it does not name"),
         ] {
-            write(ADAPTER, config);
+            write(ADAPTER_CONFIG, config);
             let error = check_folder(root.path()).unwrap_err();
             let said = error.to_string();
             assert!(
