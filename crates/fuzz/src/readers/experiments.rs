@@ -67,13 +67,7 @@ pub const MANIFEST: Reader = Reader {
             exclusive: true,
             from: None,
         };
-        let build = BuildInfo {
-            version: "0.1.0".into(),
-            git_commit: "unknown".into(),
-            git_dirty: None,
-            rustc: "unknown".into(),
-            features: Vec::new(),
-        };
+        let build = BuildInfo::unknown("0.1.0");
         let manifest = Manifest::new(cell, json!({"seed": 1}), "0".repeat(64), build);
         Ok(vec![written("manifest.json", |to| manifest.write(to))?])
     },

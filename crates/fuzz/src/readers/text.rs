@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use models::ChatTemplate;
 use serde_json::{Map, Value, json};
-use vocab_align::{DraftId, Vocabulary};
+use vocab_align::{DraftId, Vocabulary, char_of_byte};
 
 use super::put;
 use crate::Reader;
@@ -238,16 +238,6 @@ fn tokenizers() -> Result<Vec<Vec<u8>>> {
     Ok(all.map(|json| json.to_string().into_bytes()).to_vec())
 }
 
-/// The printable character that stands for a byte in byte-level vocabularies.
-fn letter(byte: u8) -> char {
-    match byte {
-        0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
-        0x00..=0x20 => char::from_u32(0x100 + u32::from(byte)).unwrap_or(' '),
-        0x7f..=0xa0 => char::from_u32(0x121 + u32::from(byte) - 0x7f).unwrap_or(' '),
-        0xad => '\u{143}',
-    }
-}
-
 fn added(id: usize, content: &str) -> Value {
     json!({
         "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": id.is_multiple_of(2),
@@ -257,7 +247,7 @@ fn added(id: usize, content: &str) -> Value {
 
 /// Every byte, some merges, three specials.
 fn byte_level() -> Value {
-    let mut tokens: Vec<String> = (0..=255).map(|byte| letter(byte).to_string()).collect();
+    let mut tokens: Vec<String> = (0..=255).map(char_of_byte).map(String::from).collect();
     let merges = [["a", "b"], ["ab", "a"], ["Ġ", "a"], ["Ġa", "b"], ["1", "2"]];
     tokens.extend(merges.map(|pair| pair.concat()));
     let specials = [261, 262, 263].into_iter().zip(["<s>", "</s>", "<|end|>"]);
