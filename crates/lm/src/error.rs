@@ -179,7 +179,7 @@ impl LmError {
     }
 
     /// A tensor that is not there.
-    pub(crate) fn missing(path: impl Into<PathBuf>, tensor: impl Into<String>) -> Self {
+    pub fn missing(path: impl Into<PathBuf>, tensor: impl Into<String>) -> Self {
         Self::MissingTensor {
             path: path.into(),
             tensor: tensor.into(),

@@ -64,10 +64,7 @@ impl Places {
     /// Range of a tensor of the architecture.
     fn find(&self, name: &str) -> Result<Range<usize>, LmError> {
         let found = self.0.get(name).cloned();
-        found.ok_or_else(|| LmError::MissingTensor {
-            path: "(layout of the trainer)".into(),
-            tensor: name.to_owned(),
-        })
+        found.ok_or_else(|| LmError::missing("(layout of the trainer)", name))
     }
 
     /// Ranges from one projection of a block to the end of another.
