@@ -104,6 +104,11 @@ impl JobConfig {
         first.map(|arm| arm.decode.clone()).unwrap_or_default()
     }
 
+    /// True if an arm answers streamed prompts.
+    pub fn streams_to(&self, arm: &ArmConfig) -> bool {
+        arm.learnt_by.is_none() && (self.on_stream == OnStream::All || arm.changes())
+    }
+
     /// The form that a manifest stores.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).unwrap_or_default()

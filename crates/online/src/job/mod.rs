@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use experiment::{JobConfig, OnStream, Segment};
+use experiment::{JobConfig, Segment};
 use models::{ModelFolder, Talk};
 use results::{CellWriter, Manifest};
 use spec_decode::{NoSink, PlainConfig, SessionConfig, VerifyMode, decode_plain};
@@ -330,14 +330,13 @@ fn answer(
 ) -> Result<Option<Answer>> {
     let arm = &config.arms[index];
     let streamed = position.split == Split::Train;
+    if streamed && !config.streams_to(arm) {
+        return Ok(None);
+    }
     let host = match arms[index] {
-        Arm::GuestOf(_) if streamed => return Ok(None),
         Arm::GuestOf(host) => host,
         _ => index,
     };
-    if streamed && config.on_stream == OnStream::Learning && !arm.changes() {
-        return Ok(None);
-    }
     let padded = !streamed || config.models.pad_stream;
     let stop = target.text.stop_tokens_unless(arm.decode.ignore_eos);
     let sampling = arm.decode.sampling()?;

@@ -5,9 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use experiment::{
-    ArmConfig, Count, Job, JobConfig, ModelConfig, OnStream, Plan, Segment, Stage, StepCost,
-};
+use experiment::{ArmConfig, Count, Job, JobConfig, ModelConfig, Plan, Segment, Stage, StepCost};
 use jobs::{JobId, JobSpec, Need, RootRecord};
 use lm::{Device, EngineSettings};
 use models::ModelFolder;
@@ -276,7 +274,7 @@ pub fn dry_run(
 
 /// `60 prompts, 5 arms`, or the numbers of arms that answer streamed and held-out prompts.
 fn answers(job: &JobConfig, [train, test]: [usize; 2]) -> String {
-    let streaming = job.arms.iter().filter(|arm| streams(job, arm)).count();
+    let streaming = job.arms.iter().filter(|arm| job.streams_to(arm)).count();
     let all = job.arms.len();
     let part = |prompts: usize, kind: &str, arms: usize| match arms {
         1 => format!("{prompts:>4} {kind} prompts, 1 arm"),
@@ -291,11 +289,6 @@ fn answers(job: &JobConfig, [train, test]: [usize; 2]) -> String {
             part(test, "held-out", all)
         ),
     }
-}
-
-/// True if an arm answers streamed prompts.
-fn streams(job: &JobConfig, arm: &ArmConfig) -> bool {
-    arm.learnt_by.is_none() && (job.on_stream == OnStream::All || arm.changes())
 }
 
 /// Step times by pairs of models, and the mean lengths of recorded answers by file.
@@ -315,7 +308,7 @@ impl Clock {
             let recorded =
                 [Split::Train, Split::Test].map(|split| self.recorded(job, segment, split));
             for arm in &job.arms {
-                let streams = streams(job, arm);
+                let streams = job.streams_to(arm);
                 let full = arm.decode.max_new_tokens as f64;
                 let tokens: f64 = prompts
                     .iter()
