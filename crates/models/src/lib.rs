@@ -48,7 +48,7 @@ pub use packed::{DeviceError, Packed, check_device};
 pub use talk::{Exchange, FittedTurn, Talk};
 pub use target::{TORCH_PREFIX, TargetFolder, TorchSettings, torch_model};
 pub use template::{CHAT_TEMPLATE_FILE, Fitted, Markers, PromptTemplate, Rendered, TEMPLATE_FILE};
-pub use text::ModelText;
+pub use text::{ModelText, tokenizer_file};
 pub use walks::{tune, tune_again};
 
 /// Number of tokens beyond prompt and answer that a context has room for: those of a draft under

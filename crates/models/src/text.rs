@@ -15,6 +15,23 @@ use crate::{
     ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateError, TemplateVariables,
 };
 
+/// The file of a tokenizer without a model: `path` itself, or `tokenizer.json` in that folder, or of
+/// a model of the hub.
+///
+/// # Errors
+/// A download that fails; a folder whose files cannot be read, as [`check_files`].
+pub fn tokenizer_file(path: &Path) -> Result<PathBuf> {
+    let file = match local_tokenizer(path)? {
+        Some(file) => file,
+        None if path.is_dir() => path.join("tokenizer.json"),
+        None => path.to_owned(),
+    };
+    if let Some(folder) = file.parent().filter(|folder| folder.is_dir()) {
+        check_files(folder)?;
+    }
+    Ok(file)
+}
+
 /// A model folder without its weights, in the role of its ids.
 #[derive(Clone)]
 pub struct ModelText<I: TokenId> {
@@ -49,15 +66,8 @@ impl<I: TokenId> ModelText<I> {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn of_tokenizer(path: &Path, positions: usize) -> Result<Self> {
-        let file = match local_tokenizer(path)? {
-            Some(file) => file,
-            None if path.is_dir() => path.join("tokenizer.json"),
-            None => path.to_owned(),
-        };
+        let file = tokenizer_file(path)?;
         let folder = file.parent().unwrap_or(Path::new(""));
-        if folder.is_dir() {
-            check_files(folder)?;
-        }
         let vocabulary = Vocabulary::from_file(&file)?;
         Ok(Self {
             path: folder.to_owned(),

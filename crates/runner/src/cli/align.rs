@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use models::tokenizer_file;
 use vocab_align::{Alignment, DraftId, MappingMode, TargetId, Vocabulary};
 
-use super::{print, tokenizer_file};
+use super::print;
 
 /// Mapping rule.
 #[derive(Debug, Clone, Copy, ValueEnum)]

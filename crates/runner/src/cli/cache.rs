@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use models::tokenizer_file;
 use ngram_cache::{CacheConfig, replay};
 use vocab_align::{DraftId, TargetId, Vocabulary};
 
-use super::{print, tokenizer_file};
+use super::print;
 use streams::{IdSelector, load_texts};
 
 #[derive(Debug, Subcommand)]

@@ -28,7 +28,6 @@ mod template;
 mod trace;
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -38,7 +37,7 @@ pub use failure::report as report_failure;
 
 use bench::args::{DataArgs, print};
 use bench::{bench as engine_bench, costs, doctor, lawtest, pad};
-use hub::{local_tokenizer, show_progress};
+use hub::show_progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// Speculative decoding with one drafter for any target model, whatever its tokenizer.
@@ -216,17 +215,4 @@ fn bar(length: usize, kind: &str, progress: bool) -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-/// Accepts a `tokenizer.json`, a folder that holds one, or a model of the hub.
-fn tokenizer_file(path: &std::path::Path) -> Result<PathBuf> {
-    let file = match local_tokenizer(path)? {
-        Some(file) => file,
-        None if path.is_dir() => path.join("tokenizer.json"),
-        None => path.to_owned(),
-    };
-    if let Some(folder) = file.parent().filter(|folder| folder.is_dir()) {
-        models::check_files(folder)?;
-    }
-    Ok(file)
 }

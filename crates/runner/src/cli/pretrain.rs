@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use models::tokenizer_file;
 use trainer::Device;
 
-use super::{DataArgs, tokenizer_file};
+use super::DataArgs;
 
 /// Device of the forward and backward pass.
 #[derive(Debug, Clone, Copy, ValueEnum)]
