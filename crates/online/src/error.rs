@@ -295,19 +295,19 @@ impl OnlineError {
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         Self::at::<std::io::Error>(path.display())
     }
+}
 
-    /// The error and its causes, the outermost first.
-    pub(crate) fn chain(&self) -> impl Iterator<Item = &(dyn Error + 'static)> {
-        std::iter::successors(Some(self as &(dyn Error + 'static)), |&cause| {
-            cause.source()
-        })
-    }
+/// An error and its causes, the outermost first.
+pub(crate) fn causes(
+    error: &(dyn Error + 'static),
+) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&cause| cause.source())
+}
 
-    /// The messages of the error and its causes in one line.
-    pub(crate) fn in_full(&self) -> String {
-        let messages: Vec<String> = self.chain().map(|cause| cause.to_string()).collect();
-        messages.join(": ")
-    }
+/// The messages of an error and its causes in one line.
+pub fn in_full(error: &(dyn Error + 'static)) -> String {
+    let messages: Vec<String> = causes(error).map(|cause| cause.to_string()).collect();
+    messages.join(": ")
 }
 
 /// The last blocks of a drafter, all weights if there are 0 of them.
@@ -333,14 +333,13 @@ mod tests {
     fn an_error_passed_on_is_found_in_a_chain() {
         let error = OnlineError::at("learn.blocks")(LmError::OtherModel);
         let inner = LmError::OtherModel.to_string();
-        assert_eq!(error.in_full(), format!("learn.blocks: {inner}"));
-        let found: Vec<bool> = error
-            .chain()
+        assert_eq!(in_full(&error), format!("learn.blocks: {inner}"));
+        let found: Vec<bool> = causes(&error)
             .map(|cause| passed_on(cause).is::<LmError>())
             .collect();
         assert_eq!(found, [false, true]);
         let error = OnlineError::from(ModelsError::from(LmError::OtherModel));
         assert!(passed_on(&error).is::<LmError>());
-        assert_eq!(error.in_full(), inner);
+        assert_eq!(in_full(&error), inner);
     }
 }

@@ -40,7 +40,7 @@ mod weights;
 pub use adaptive::HeadUpdate;
 pub use arm::{Answered, DraftingArm};
 pub use drafter_training::Update;
-pub use error::{Damage, OnlineError, passed_on};
+pub use error::{Damage, OnlineError, in_full, passed_on};
 pub use job::{JobSetting, Progress, run_job};
 pub use learner::{Learner, Learnt};
 pub use probe::{Probe, ProbeOptions};

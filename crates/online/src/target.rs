@@ -9,7 +9,7 @@ use torch_engine::Torch;
 use trace::{Template, TraceEngine, TraceError, Traces, file_sha256};
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::error::{OnlineError, Result, passed_on};
+use super::error::{OnlineError, Result, causes, passed_on};
 use experiment::{DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
 use models::step::{Stepper, measure, shape_engine};
 use models::{
@@ -230,7 +230,7 @@ impl Target {
         let Some(recorded) = &self.recorded else {
             return error;
         };
-        let unrecorded = error.chain().any(|cause| {
+        let unrecorded = causes(&error).any(|cause| {
             let law = passed_on(cause).downcast_ref::<SpecError>();
             matches!(
                 law,

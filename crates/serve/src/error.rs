@@ -156,11 +156,7 @@ impl ServeError {
 
     /// The messages of the error and its causes in one line.
     pub(crate) fn in_full(&self) -> String {
-        let chain = std::iter::successors(Some(self as &(dyn Error + 'static)), |&cause| {
-            cause.source()
-        });
-        let messages: Vec<String> = chain.map(|cause| cause.to_string()).collect();
-        messages.join(": ")
+        online::in_full(self)
     }
 }
 

@@ -11,7 +11,7 @@ use spec_decode::Pair;
 use super::checkpoint::{self, Checkpoint, Spot};
 use super::{Arm, Job, Tally};
 use crate::arm::DraftingArm;
-use crate::error::{OnlineError, Result};
+use crate::error::{OnlineError, Result, in_full};
 use crate::state::SavedState;
 
 impl Job<'_> {
@@ -67,7 +67,7 @@ impl Job<'_> {
                 Ok(Some((writer, arms, found.spot)))
             }
             Err(error) => {
-                let error = error.in_full();
+                let error = in_full(&error);
                 tracing::warn!(folder = %out.display(), "the job starts anew: {error}");
                 checkpoint::remove(out)?;
                 Ok(None)

@@ -19,7 +19,7 @@ use vocab_align::DraftId;
 
 use self::checkpoint::Spot;
 use crate::arm::DraftingArm;
-use crate::error::{OnlineError, Result};
+use crate::error::{OnlineError, Result, in_full};
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
 use crate::question::Question;
@@ -98,7 +98,7 @@ pub fn run_job(
         }
         Err(error) => {
             // The first error is the one to report.
-            let _ = writer.fail(&error.in_full());
+            let _ = writer.fail(&in_full(&error));
             Err(error)
         }
     }
