@@ -17,6 +17,8 @@ const VERIFIED: usize = DRAFT_STEPS + 1;
 /// Minimum number of rounds of a measurement. `DURATION`: its minimum duration.
 const ROUNDS: usize = 25;
 const DURATION: Duration = Duration::from_millis(300);
+/// Context at which steps are timed, in tokens.
+pub const STEP_CONTEXT: usize = 128;
 
 /// Medians of one interleaved measurement, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

@@ -11,16 +11,13 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::error::{OnlineError, Result, causes, passed_on};
 use experiment::{DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
-use models::step::{Stepper, measure, shape_engine};
+use models::step::{STEP_CONTEXT, Stepper, measure, shape_engine};
 use models::{
     DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, ModelsError, Talk, TargetFolder,
     TorchSettings, align, template_variables,
 };
 use results::{Padding, RecordedTarget, StepTimes, TorchTarget};
 use streams::Split;
-
-/// Context at which the step times of padded targets are measured, in tokens.
-const STEP_CONTEXT: usize = 128;
 
 /// A target of a run.
 pub(super) struct Target {

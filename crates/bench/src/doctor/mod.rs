@@ -15,7 +15,7 @@ use clap::Args;
 use cpu_engine::default_threads;
 use experiment::DecodeConfig;
 use lm::{EngineSettings, WeightType};
-use models::step::{StepTimes, Stepper};
+use models::step::{STEP_CONTEXT, StepTimes, Stepper};
 use models::{ModelFolder, TargetFolder, align};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -36,8 +36,6 @@ const RATES: [f64; 6] = [0.3, 0.5, 0.6, 0.7, 0.8, 0.9];
 /// Number of bootstrap samples of the prompts, and the share of each tail outside of the interval.
 const DRAWS: usize = 1000;
 const TAIL: f64 = 0.025;
-/// Context at which single steps are timed, in tokens.
-const STEP_CONTEXT: usize = 128;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use experiment::{ArmConfig, Count, Job, JobConfig, ModelConfig, Plan, Segment, S
 use jobs::{JobId, JobSpec, Need, RootRecord};
 use lm::{Device, EngineSettings};
 use models::ModelFolder;
-use models::step::{StepTimes, Stepper, measure, shape_engine};
+use models::step::{STEP_CONTEXT, StepTimes, Stepper, measure, shape_engine};
 use report::load_paper;
 use results::{ArmInfo, Axis, CellSpec, StageSpec};
 use spec_decode::LanguageModel;
@@ -20,8 +20,6 @@ use vocab_align::{DraftId, TargetId};
 use super::preflight::Models;
 use crate::execute::arm_info;
 
-/// Context at which a dry run times the models, in tokens.
-const STEP_CONTEXT: usize = 128;
 /// Assumed tokens per round in the estimate of a dry run.
 const TOKENS_PER_ROUND: f64 = 2.0;
 
