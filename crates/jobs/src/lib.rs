@@ -21,6 +21,6 @@ pub use lock::{CellLock, MachineLock, MachineMode};
 pub use progress::{ProgressView, ViewMode};
 pub use record::RootRecord;
 pub use schedule::{JobContext, LocalOptions, Summary, exit, run_local};
-pub use spec::{Build, Checks, JobId, JobSpec, Need};
+pub use spec::{Checks, JobId, JobSpec, Need};
 pub use state::{CellState, inspect, needed};
 pub use status::{FailedCell, RunningCell, StageStatus, StatusReport, status};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use results::BuildInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::JobsError;
@@ -121,22 +122,11 @@ pub struct JobSpec {
     pub coordinates: Vec<(String, String)>,
 }
 
-/// Identity of the running program, as in the `build` of a manifest.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Build {
-    /// Version of the results folder's layout: `schema` of a manifest.
-    pub schema: u32,
-    /// Version of the program: `build.version`.
-    pub version: String,
-    /// Commit of the program: `build.git_commit`.
-    pub commit: String,
-}
-
 /// Rules for using earlier results.
 #[derive(Debug, Clone)]
 pub struct Checks {
     /// This program.
-    pub build: Build,
+    pub build: BuildInfo,
     /// True if results of another commit of the same version are accepted.
     pub accept_other_build: bool,
     /// Hash of a manifest's configuration as this program writes it: keys that became constants

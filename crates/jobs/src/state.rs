@@ -1,6 +1,6 @@
 //! State of a cell, determined from its folder alone.
 
-use results::CellStatus;
+use results::{CellStatus, MANIFEST_SCHEMA};
 use serde::Deserialize;
 
 use crate::files::read_if_there;
@@ -106,7 +106,7 @@ fn look_and_check(
     checks: &Checks,
     own: bool,
 ) -> Result<CellState, JobsError> {
-    let manifest = Manifest::read(folder, Some(checks.build.schema))?;
+    let manifest = Manifest::read(folder, Some(MANIFEST_SCHEMA))?;
     let state = place(folder, &manifest, own)?;
     if !matches!(state, CellState::Todo | CellState::Failed { .. }) {
         check(folder, &manifest, hash, checks)?;
@@ -171,7 +171,7 @@ fn check(
             return Err(JobsError::OtherVersion {
                 path,
                 found: version("", *schema),
-                expected: version(&build.version, build.schema),
+                expected: version(&build.version, MANIFEST_SCHEMA),
             });
         }
         Manifest::Head(head) => head,
@@ -179,8 +179,8 @@ fn check(
     if head.build.version != build.version {
         return Err(JobsError::OtherVersion {
             path,
-            found: version(&head.build.version, build.schema),
-            expected: version(&build.version, build.schema),
+            found: version(&head.build.version, MANIFEST_SCHEMA),
+            expected: version(&build.version, MANIFEST_SCHEMA),
         });
     }
     if head.config_sha256 != hash && !means_the_same(folder, hash, checks) {
@@ -189,11 +189,11 @@ fn check(
             path,
         });
     }
-    if head.build.git_commit != build.commit && !checks.accept_other_build {
+    if head.build.git_commit != build.git_commit && !checks.accept_other_build {
         return Err(JobsError::OtherBuild {
             path,
             found: head.build.git_commit.clone(),
-            expected: build.commit.clone(),
+            expected: build.git_commit.clone(),
         });
     }
     Ok(())

@@ -1,7 +1,7 @@
 use super::*;
+use crate::RootRecord;
 use crate::spec::tests::job;
-use crate::{Build, RootRecord};
-use results::{ResultsError, write_atomically};
+use results::{BuildInfo, ResultsError, write_atomically};
 use serde_json::json;
 use std::fs;
 
@@ -23,10 +23,9 @@ impl Run {
                 ..job("stream/seed=1", None)
             },
             checks: Checks {
-                build: Build {
-                    schema: 2,
-                    version: "0.2.0".to_owned(),
-                    commit: "c0ffee".to_owned(),
+                build: BuildInfo {
+                    git_commit: "c0ffee".to_owned(),
+                    ..BuildInfo::unknown("0.2.0")
                 },
                 accept_other_build: false,
                 hash_of: |_| None,

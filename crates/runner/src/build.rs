@@ -24,13 +24,3 @@ pub fn info() -> BuildInfo {
             .collect(),
     }
 }
-
-/// The same for the crate `jobs`, which compares it with that of earlier cells.
-pub fn of_jobs() -> jobs::Build {
-    let info = info();
-    jobs::Build {
-        schema: results::MANIFEST_SCHEMA,
-        version: info.version,
-        commit: info.git_commit,
-    }
-}

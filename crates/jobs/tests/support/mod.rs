@@ -12,9 +12,10 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jobs::{
-    Build, Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot,
-    Summary, run_local,
+    Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot, Summary,
+    run_local,
 };
+use results::BuildInfo;
 use serde_json::json;
 
 pub fn id(stage: &str, cell: &str) -> JobId {
@@ -45,10 +46,9 @@ pub fn two_stages(cells: usize) -> Vec<JobSpec> {
 
 pub fn checks() -> Checks {
     Checks {
-        build: Build {
-            schema: 2,
-            version: "0.2.0".to_owned(),
-            commit: "c0ffee".to_owned(),
+        build: BuildInfo {
+            git_commit: "c0ffee".to_owned(),
+            ..BuildInfo::unknown("0.2.0")
         },
         accept_other_build: false,
         hash_of: |_| None,

@@ -92,7 +92,7 @@ struct GoingOn {
 impl GoingOn {
     fn checks(self) -> Checks {
         Checks {
-            build: build::of_jobs(),
+            build: build::info(),
             accept_other_build: self.accept_other_build,
             hash_of: |config| Some(JobConfig::from_json(config).ok()?.hash()),
         }
