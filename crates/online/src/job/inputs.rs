@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use experiment::{JobConfig, Segment};
+use experiment::JobConfig;
 use models::{ModelFolder, ModelsError, template_variables};
 use results::{InputFile, Manifest, RecordedTarget, StepLatency, TorchTarget};
 use streams::{DataSource, Prompt, Split, StreamSpec};
@@ -50,27 +50,22 @@ impl<'a> Job<'a> {
     pub(super) fn prompts(&self, index: usize, split: Split) -> Result<Vec<Prompt>> {
         let segments = &self.config.segments;
         let segment = &segments[index];
-        let count = |segment: &Segment| match split {
-            Split::Train => segment.train,
-            Split::Test => segment.test,
-        };
-        let limit = count(segment).limit();
-        if limit == Some(0) {
-            return Ok(Vec::new());
-        }
         // A task that occurs again continues after its earlier prompts: no prompt is streamed
         // twice.
         let earlier = segments[..index].iter().filter(|s| s.task == segment.task);
-        let skip = match split {
-            Split::Train => earlier
-                .map(|before| before.train.limit().unwrap_or(usize::MAX))
-                .fold(segment.skip, usize::saturating_add),
-            Split::Test => 0,
+        let before = earlier.map(|own| own.train.limit().unwrap_or(usize::MAX));
+        let before = before.fold(segment.skip, usize::saturating_add);
+        let (count, skip) = match split {
+            Split::Train => (segment.train, before),
+            Split::Test => (segment.test, 0),
         };
+        if count.is_none() {
+            return Ok(Vec::new());
+        }
         let spec = StreamSpec {
             task: segment.task.clone(),
             split,
-            limit,
+            limit: count.limit(),
             skip,
             shuffle: split == Split::Train,
         };
@@ -170,10 +165,8 @@ fn streams_of(config: &JobConfig, target: &str) -> Streamed {
     let segments = config.segments.iter().filter(|own| own.target == target);
     segments
         .flat_map(|own| {
-            let splits = [(Split::Train, &own.train), (Split::Test, &own.test)];
-            let asked = splits
-                .into_iter()
-                .filter(|(_, count)| count.limit() != Some(0));
+            let splits = [(Split::Train, own.train), (Split::Test, own.test)];
+            let asked = splits.into_iter().filter(|(_, count)| !count.is_none());
             asked.map(|(split, _)| streamed(&own.task, split))
         })
         .collect()
