@@ -15,8 +15,8 @@ use crate::{
     ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateError, TemplateVariables,
 };
 
-/// The file of a tokenizer without a model: `path` itself, or `tokenizer.json` in that folder, or of
-/// a model of the hub.
+/// The file of a tokenizer: `path` itself, or `tokenizer.json` in that folder, or that of the model
+/// of the hub.
 ///
 /// # Errors
 /// A download that fails; a folder whose files cannot be read, as [`check_files`].
