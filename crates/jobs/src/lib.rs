@@ -18,7 +18,7 @@ pub use event::{Event, Progress};
 pub use folder::{JobFolder, RunRoot};
 pub use launch::{Batch, JobCommand, Launcher, PrintJobs, Slurm, SlurmOptions, Submission, quote};
 pub use lock::{CellLock, MachineLock, MachineMode};
-pub use progress::{ProgressView, ViewMode};
+pub use progress::ProgressView;
 pub use record::RootRecord;
 pub use schedule::{JobContext, LocalOptions, Summary, exit, run_local};
 pub use spec::{Checks, JobId, JobSpec, Need};

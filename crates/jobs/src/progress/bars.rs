@@ -73,14 +73,13 @@ impl Bars {
         }
     }
 
-    pub(super) fn println(&mut self, text: &str) {
+    pub(super) fn println(&self, text: &str) {
         // A closed stderr must not end the run.
         let _ = self.screen.println(text);
     }
 
-    pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
+    pub(super) fn clear(&mut self) {
         self.draw_jobs(&[]);
         self.total.finish_and_clear();
-        self.println(&tracker.last_line(now));
     }
 }

@@ -1,70 +1,36 @@
 //! Progress as lines, without a terminal.
 
-use std::io::Write;
 use std::time::Duration;
 
 use super::tracker::{Tracker, duration_text};
 use crate::Event;
 
-pub(super) struct Lines {
-    out: Box<dyn Write + Send>,
-}
-
-impl Lines {
-    pub(super) fn new(out: Box<dyn Write + Send>) -> Self {
-        Self { out }
-    }
-
-    pub(super) fn draw(&mut self, event: &Event, tracker: &Tracker, now: Duration) {
-        let text = match event {
-            Event::Started { id } => format!("started {id}"),
-            Event::Resumed { id, done } => {
-                format!("{id} goes on from its checkpoint, after {done} prompts")
-            }
-            Event::Waiting { id, what } => format!("{id} waits for {what}"),
-            Event::Finished { id, seconds } => {
-                let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-                format!("finished {id} in {}", duration_text(took))
-            }
-            Event::Failed { id, message } => format!("failed {id}: {message}"),
-            Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
-            Event::Planned { .. } | Event::Skipped { .. } | Event::Progress { .. } => return,
-        };
-        self.println(&format!("[{}] {text}", tracker.total_line(now)));
-    }
-
-    pub(super) fn println(&mut self, text: &str) {
-        // A closed stderr must not end the run.
-        let _ = writeln!(self.out, "{text}");
-    }
-
-    pub(super) fn finish(&mut self, tracker: &Tracker, now: Duration) {
-        self.println(&tracker.last_line(now));
-    }
+/// The line for an event, if it has one.
+pub(super) fn line(event: &Event, tracker: &Tracker, now: Duration) -> Option<String> {
+    let text = match event {
+        Event::Started { id } => format!("started {id}"),
+        Event::Resumed { id, done } => {
+            format!("{id} goes on from its checkpoint, after {done} prompts")
+        }
+        Event::Waiting { id, what } => format!("{id} waits for {what}"),
+        Event::Finished { id, seconds } => {
+            let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
+            format!("finished {id} in {}", duration_text(took))
+        }
+        Event::Failed { id, message } => format!("failed {id}: {message}"),
+        Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
+        Event::Planned { .. } | Event::Skipped { .. } | Event::Progress { .. } => return None,
+    };
+    Some(format!("[{}] {text}", tracker.total_line(now)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::spec::tests::{id, job};
-    use std::sync::{Arc, Mutex};
-
-    #[derive(Clone, Default)]
-    struct Memory(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Memory {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
 
     #[test]
     fn every_start_and_every_end_has_a_line() {
-        let memory = Memory::default();
-        let mut lines = Lines::new(Box::new(memory.clone()));
         let mut tracker = Tracker::new(1);
         let [a, b, c] = ["stream/a", "stream/b", "stream/c"];
         let planned = [a, b, c].map(|name| {
@@ -93,13 +59,13 @@ mod tests {
             (2, started(c)),
             (130, finished(c, 128.0)),
         ];
+        let mut text = String::new();
         for (second, event) in planned.into_iter().chain(then) {
             let now = Duration::from_secs(second);
             tracker.apply(&event, now);
-            lines.draw(&event, &tracker, now);
+            text.extend(line(&event, &tracker, now).map(|line| line + "\n"));
         }
-        lines.finish(&tracker, Duration::from_secs(131));
-        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        text += &tracker.last_line(Duration::from_secs(131));
         assert_eq!(
             text,
             "[0/3 jobs, 1 running] started stream/a\n\
@@ -109,7 +75,7 @@ mod tests {
              [1/3 jobs, 1 failed] failed stream/b: no such model\n\
              [1/3 jobs, 1 running, 1 failed] started stream/c\n\
              [2/3 jobs, 1 failed] finished stream/c in 2 min\n\
-             2/3 jobs, 1 failed in 2 min\n"
+             2/3 jobs, 1 failed in 2 min"
         );
     }
 }

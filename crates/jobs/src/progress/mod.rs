@@ -1,68 +1,49 @@
-//! Views of a run: bars on a terminal, lines otherwise. Both are made from
+//! A view of a run: bars on a terminal, lines otherwise. Both are made from
 //! [`Event`](crate::Event)s.
 
 mod bars;
 mod lines;
 mod tracker;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::Event;
 use bars::Bars;
-use lines::Lines;
+use lines::line;
 use tracker::Tracker;
-
-/// Form of a [`ProgressView`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ViewMode {
-    /// Bars if stderr is a terminal, else lines.
-    #[default]
-    Auto,
-    /// A line whenever a job starts, resumes, waits, ends, fails or is blocked.
-    Lines,
-    /// Nothing.
-    Hidden,
-}
 
 /// One view over all jobs of a run, on stderr.
 pub struct ProgressView {
     started: Instant,
-    state: Mutex<(Tracker, Screen)>,
-}
-
-enum Screen {
-    Bars(Bars),
-    Lines(Lines),
-    Hidden,
+    state: Mutex<(Tracker, Option<Bars>)>,
 }
 
 impl ProgressView {
-    /// A view of a run with that many workers. The run's clock starts now.
-    pub fn new(workers: usize, mode: ViewMode) -> Self {
-        let screen = match mode {
-            ViewMode::Hidden => Screen::Hidden,
-            ViewMode::Auto if std::io::stderr().is_terminal() => Screen::Bars(Bars::new()),
-            ViewMode::Auto | ViewMode::Lines => {
-                Screen::Lines(Lines::new(Box::new(std::io::stderr())))
-            }
-        };
+    /// A view of a run with that many workers: bars if stderr is a terminal and `bars` allows them,
+    /// otherwise a line whenever a job starts, resumes, waits, ends, fails or is blocked. The run's
+    /// clock starts now.
+    pub fn new(workers: usize, bars: bool) -> Self {
+        let bars = (bars && std::io::stderr().is_terminal()).then(Bars::new);
         Self {
             started: Instant::now(),
-            state: Mutex::new((Tracker::new(workers), screen)),
+            state: Mutex::new((Tracker::new(workers), bars)),
         }
     }
 
     /// Shows an event; to be passed to [`run_local`](crate::run_local).
     pub fn show(&self, event: &Event) {
         let now = self.started.elapsed();
-        let (tracker, screen) = &mut *self.lock();
+        let (tracker, bars) = &mut *self.lock();
         tracker.apply(event, now);
-        match screen {
-            Screen::Bars(bars) => bars.draw(event, tracker, now),
-            Screen::Lines(lines) => lines.draw(event, tracker, now),
-            Screen::Hidden => {}
+        match bars {
+            Some(bars) => bars.draw(event, tracker, now),
+            None => {
+                if let Some(line) = line(event, tracker, now) {
+                    print(None, &line);
+                }
+            }
         }
     }
 
@@ -72,27 +53,30 @@ impl ProgressView {
         self.lock().0.total_line(now)
     }
 
-    /// Prints a line without disturbing the bars; nothing in a hidden view.
+    /// Prints a line without disturbing the bars.
     pub fn println(&self, text: &str) {
-        match &mut self.lock().1 {
-            Screen::Bars(bars) => bars.println(text),
-            Screen::Lines(lines) => lines.println(text),
-            Screen::Hidden => {}
-        }
+        print(self.lock().1.as_ref(), text);
     }
 
     /// Removes the bars and prints a line of totals.
     pub fn finish(&self) {
         let now = self.started.elapsed();
-        let (tracker, screen) = &mut *self.lock();
-        match screen {
-            Screen::Bars(bars) => bars.finish(tracker, now),
-            Screen::Lines(lines) => lines.finish(tracker, now),
-            Screen::Hidden => {}
+        let (tracker, bars) = &mut *self.lock();
+        if let Some(bars) = bars {
+            bars.clear();
         }
+        print(bars.as_ref(), &tracker.last_line(now));
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Tracker, Screen)> {
+    fn lock(&self) -> MutexGuard<'_, (Tracker, Option<Bars>)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Prints a line, above the bars if there are any. A closed stderr must not end the run.
+fn print(bars: Option<&Bars>, text: &str) {
+    match bars {
+        Some(bars) => bars.println(text),
+        None => drop(writeln!(std::io::stderr(), "{text}")),
     }
 }

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use experiment::{Job, JobConfig, LauncherConfig, Plan};
 use jobs::{
     Batch, CellState, Checks, JobCommand, JobContext, JobSpec, Launcher, LocalOptions, PrintJobs,
-    ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, ViewMode, exit, run_local,
+    ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, exit, run_local,
 };
 use report::{ReportError, check_metrics};
 use streams::DataSource;
@@ -359,11 +359,8 @@ impl Here<'_> {
     /// Runs the chosen ones of `jobs`.
     fn run(&self, jobs: &[Job], chosen: &[JobSpec]) -> Result<Summary> {
         let (root, options) = (self.root, &self.options);
-        let mode = match self.progress {
-            true => ViewMode::Auto,
-            false => ViewMode::Lines,
-        };
-        let view = watched(ProgressView::new(options.workers.get(), mode), root)?;
+        let view = ProgressView::new(options.workers.get(), self.progress);
+        let view = watched(view, root)?;
         let runner = |spec: &JobSpec, context: &JobContext<'_>| {
             let found = jobs.iter().find(|job| is_job(job, spec));
             let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
