@@ -1,6 +1,6 @@
 //! Events of jobs, from which views of a run are made.
 
-use crate::{JobId, JobSpec};
+use crate::JobId;
 
 /// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -17,80 +17,47 @@ pub struct Progress {
 
 /// An event of a job.
 #[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// The job.
+    pub id: JobId,
+    /// Kind of the event.
+    pub kind: EventKind,
+}
+
+/// Kind of an [`Event`].
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Event {
+pub enum EventKind {
     /// The job is part of this run. It is the first event of every job.
     Planned {
-        /// The job.
-        job: JobSpec,
+        /// True if the job is timed.
+        exclusive: bool,
+        /// Number of prompts, if known.
+        prompts: Option<u64>,
     },
     /// The job was completed before this run, or meanwhile by another process.
-    Skipped {
-        /// The job.
-        id: JobId,
-    },
-    /// The job waits.
-    Waiting {
-        /// The job.
-        id: JobId,
-        /// The cause, in words.
-        what: String,
-    },
+    Skipped,
+    /// The job waits; the words say for what.
+    Waiting(String),
     /// The job has started.
-    Started {
-        /// The job.
-        id: JobId,
-    },
-    /// The job continues from a checkpoint of an earlier attempt.
-    Resumed {
-        /// The job.
-        id: JobId,
-        /// Number of prompts answered before the checkpoint.
-        done: u64,
-    },
+    Started,
+    /// The job continues from a checkpoint of an earlier attempt, after that many answered prompts.
+    Resumed(u64),
     /// The job has made progress.
-    Progress {
-        /// The job.
-        id: JobId,
-        /// Progress so far.
-        progress: Progress,
-    },
-    /// The job has been completed.
-    Finished {
-        /// The job.
-        id: JobId,
-        /// Time since it started.
-        seconds: f64,
-    },
-    /// The job has failed.
-    Failed {
-        /// The job.
-        id: JobId,
-        /// The error.
-        message: String,
-    },
-    /// The job cannot run because of another one.
-    Blocked {
-        /// The job.
-        id: JobId,
-        /// The reason, in words.
-        reason: String,
-    },
+    Progress(Progress),
+    /// The job has been completed, that many seconds after its start.
+    Finished(f64),
+    /// The job has failed with this error.
+    Failed(String),
+    /// The job cannot run because of another one, for this reason.
+    Blocked(String),
 }
 
 impl Event {
-    /// The job that the event belongs to.
-    pub fn id(&self) -> &JobId {
-        match self {
-            Self::Planned { job } => &job.id,
-            Self::Skipped { id }
-            | Self::Waiting { id, .. }
-            | Self::Started { id }
-            | Self::Resumed { id, .. }
-            | Self::Progress { id, .. }
-            | Self::Finished { id, .. }
-            | Self::Failed { id, .. }
-            | Self::Blocked { id, .. } => id,
+    pub(crate) fn new(id: &JobId, kind: EventKind) -> Self {
+        Self {
+            id: id.clone(),
+            kind,
         }
     }
 }

@@ -14,7 +14,7 @@ mod state;
 mod status;
 
 pub use error::JobsError;
-pub use event::{Event, Progress};
+pub use event::{Event, EventKind, Progress};
 pub use folder::{JobFolder, RunRoot};
 pub use launch::{Batch, JobCommand, Launcher, PrintJobs, Slurm, SlurmOptions, Submission, quote};
 pub use lock::{CellLock, MachineLock, MachineMode};

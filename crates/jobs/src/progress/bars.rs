@@ -5,7 +5,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::tracker::Tracker;
-use crate::Event;
+use crate::{Event, EventKind};
 
 /// Maximum number of lines of running jobs; further jobs are only counted.
 const JOB_LINES: usize = 8;
@@ -33,9 +33,10 @@ impl Bars {
     }
 
     pub(super) fn draw(&mut self, event: &Event, tracker: &Tracker, now: Duration) {
-        match event {
-            Event::Failed { id, message } => self.println(&format!("failed: {id}: {message}")),
-            Event::Resumed { id, done } => self.println(&format!(
+        let id = &event.id;
+        match &event.kind {
+            EventKind::Failed(message) => self.println(&format!("failed: {id}: {message}")),
+            EventKind::Resumed(done) => self.println(&format!(
                 "{id} goes on from its checkpoint, after {done} prompts"
             )),
             _ => {}

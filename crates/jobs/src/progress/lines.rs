@@ -3,23 +3,24 @@
 use std::time::Duration;
 
 use super::tracker::{Tracker, duration_text};
-use crate::Event;
+use crate::{Event, EventKind};
 
 /// The line for an event, if it has one.
 pub(super) fn line(event: &Event, tracker: &Tracker, now: Duration) -> Option<String> {
-    let text = match event {
-        Event::Started { id } => format!("started {id}"),
-        Event::Resumed { id, done } => {
+    let id = &event.id;
+    let text = match &event.kind {
+        EventKind::Started => format!("started {id}"),
+        EventKind::Resumed(done) => {
             format!("{id} goes on from its checkpoint, after {done} prompts")
         }
-        Event::Waiting { id, what } => format!("{id} waits for {what}"),
-        Event::Finished { id, seconds } => {
+        EventKind::Waiting(what) => format!("{id} waits for {what}"),
+        EventKind::Finished(seconds) => {
             let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
             format!("finished {id} in {}", duration_text(took))
         }
-        Event::Failed { id, message } => format!("failed {id}: {message}"),
-        Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
-        Event::Planned { .. } | Event::Skipped { .. } | Event::Progress { .. } => return None,
+        EventKind::Failed(message) => format!("failed {id}: {message}"),
+        EventKind::Blocked(reason) => format!("blocked {id}: {reason}"),
+        EventKind::Planned { .. } | EventKind::Skipped | EventKind::Progress(_) => return None,
     };
     Some(format!("[{}] {text}", tracker.total_line(now)))
 }
@@ -27,41 +28,31 @@ pub(super) fn line(event: &Event, tracker: &Tracker, now: Duration) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::tests::{id, job};
+    use crate::spec::tests::id;
 
     #[test]
     fn every_start_and_every_end_has_a_line() {
         let mut tracker = Tracker::new(1);
         let [a, b, c] = ["stream/a", "stream/b", "stream/c"];
-        let planned = [a, b, c].map(|name| {
-            let job = job(name, None);
-            (0, Event::Planned { job })
-        });
-        let started = |name| Event::Started { id: id(name) };
-        let finished = |name, seconds| Event::Finished {
-            id: id(name),
-            seconds,
+        let planned = EventKind::Planned {
+            exclusive: false,
+            prompts: None,
         };
-        let resumed = Event::Resumed {
-            id: id(a),
-            done: 10,
-        };
-        let failed = Event::Failed {
-            id: id(b),
-            message: "no such model".to_owned(),
-        };
-        let then = [
-            (0, started(a)),
-            (0, resumed),
-            (1, finished(a, 1.0)),
-            (1, started(b)),
-            (2, failed),
-            (2, started(c)),
-            (130, finished(c, 128.0)),
+        let events = [
+            (0, a, planned.clone()),
+            (0, b, planned.clone()),
+            (0, c, planned),
+            (0, a, EventKind::Started),
+            (0, a, EventKind::Resumed(10)),
+            (1, a, EventKind::Finished(1.0)),
+            (1, b, EventKind::Started),
+            (2, b, EventKind::Failed("no such model".to_owned())),
+            (2, c, EventKind::Started),
+            (130, c, EventKind::Finished(128.0)),
         ];
         let mut text = String::new();
-        for (second, event) in planned.into_iter().chain(then) {
-            let now = Duration::from_secs(second);
+        for (second, name, kind) in events {
+            let (event, now) = (Event::new(&id(name), kind), Duration::from_secs(second));
             tracker.apply(&event, now);
             text.extend(line(&event, &tracker, now).map(|line| line + "\n"));
         }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::{Event, JobId, Progress};
+use crate::{Event, EventKind, JobId, Progress};
 
 /// The progress of all jobs of a run.
 #[derive(Debug)]
@@ -70,37 +70,37 @@ impl Tracker {
 
     /// Applies an event. `now` is the time since the start of the run.
     pub(super) fn apply(&mut self, event: &Event, now: Duration) {
-        if let Event::Planned { job } = event {
-            self.index.insert(job.id.clone(), self.jobs.len());
+        if let EventKind::Planned { exclusive, prompts } = event.kind {
+            self.index.insert(event.id.clone(), self.jobs.len());
             self.jobs.push(JobProgress {
-                id: job.id.clone(),
-                exclusive: job.exclusive,
-                prompts: job.prompts,
+                id: event.id.clone(),
+                exclusive,
+                prompts,
                 progress: None,
                 before: 0,
                 state: JobState::Open,
             });
             return;
         }
-        let index = self.index.get(event.id());
+        let index = self.index.get(&event.id);
         let Some(job) = index.and_then(|&i| self.jobs.get_mut(i)) else {
             return;
         };
-        match event {
-            Event::Planned { .. } | Event::Waiting { .. } => {}
-            Event::Resumed { done, .. } => job.before = *done,
-            Event::Skipped { .. } => job.state = JobState::Skipped,
-            Event::Started { .. } => job.state = JobState::Running { since: now },
-            Event::Progress { progress, .. } => {
+        match &event.kind {
+            EventKind::Planned { .. } | EventKind::Waiting(_) => {}
+            EventKind::Resumed(done) => job.before = *done,
+            EventKind::Skipped => job.state = JobState::Skipped,
+            EventKind::Started => job.state = JobState::Running { since: now },
+            EventKind::Progress(progress) => {
                 job.prompts = Some(progress.of);
                 job.progress = Some(*progress);
             }
-            Event::Finished { seconds, .. } => {
+            EventKind::Finished(seconds) => {
                 let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
                 job.state = JobState::Finished { took };
             }
-            Event::Failed { .. } => job.state = JobState::Failed,
-            Event::Blocked { .. } => job.state = JobState::Blocked,
+            EventKind::Failed(_) => job.state = JobState::Failed,
+            EventKind::Blocked(_) => job.state = JobState::Blocked,
         }
     }
 

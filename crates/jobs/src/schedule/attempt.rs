@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use crate::state::{self, CellState};
 use crate::{
-    CellLock, Checks, Event, JobFolder, JobSpec, JobsError, MachineLock, MachineMode, Progress,
-    RunRoot,
+    CellLock, Checks, Event, EventKind, JobFolder, JobSpec, JobsError, MachineLock, MachineMode,
+    Progress, RunRoot,
 };
 
 /// The interface of a running job to the scheduler.
@@ -33,10 +33,7 @@ impl JobContext<'_> {
 
     /// Reports progress.
     pub fn progress(&self, progress: Progress) {
-        (self.events)(&Event::Progress {
-            id: self.spec.id.clone(),
-            progress,
-        });
+        (self.events)(&Event::new(&self.spec.id, EventKind::Progress(progress)));
     }
 }
 
@@ -93,12 +90,9 @@ impl<E: Display> Attempts<'_, E> {
             return Ok(Outcome::NotStarted);
         };
         folder.clear()?;
-        self.emit(Event::Started { id: job.id.clone() });
+        self.emit(job, EventKind::Started);
         if let Some(done) = folder.resumes_after() {
-            self.emit(Event::Resumed {
-                id: job.id.clone(),
-                done,
-            });
+            self.emit(job, EventKind::Resumed(done));
         }
         let started = Instant::now();
         let context = JobContext {
@@ -115,10 +109,7 @@ impl<E: Display> Attempts<'_, E> {
         };
         Ok(match failure {
             None => {
-                self.emit(Event::Finished {
-                    id: job.id.clone(),
-                    seconds: started.elapsed().as_secs_f64(),
-                });
+                self.emit(job, EventKind::Finished(started.elapsed().as_secs_f64()));
                 Outcome::Finished
             }
             // The error is written while the lock is held.
@@ -141,10 +132,7 @@ impl<E: Display> Attempts<'_, E> {
         MachineLock::take(self.root, mode, || {
             if !said {
                 said = true;
-                self.emit(Event::Waiting {
-                    id: job.id.clone(),
-                    what: what.to_owned(),
-                });
+                self.emit(job, EventKind::Waiting(what.to_owned()));
             }
             !stopped()
         })
@@ -169,15 +157,12 @@ impl<E: Display> Attempts<'_, E> {
     }
 
     fn fail(&self, job: &JobSpec, message: String) -> Outcome {
-        self.emit(Event::Failed {
-            id: job.id.clone(),
-            message: message.clone(),
-        });
+        self.emit(job, EventKind::Failed(message.clone()));
         Outcome::Failed(message)
     }
 
-    fn emit(&self, event: Event) {
-        (self.events)(&event);
+    fn emit(&self, job: &JobSpec, kind: EventKind) {
+        (self.events)(&Event::new(&job.id, kind));
     }
 }
 

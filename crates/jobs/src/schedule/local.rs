@@ -9,7 +9,7 @@ use super::attempt::{Attempts, JobContext, Outcome};
 use super::queue::{EntryState, JobQueue, Next};
 use super::{LocalOptions, Summary};
 use crate::state::{self, CellState};
-use crate::{Event, JobId, JobSpec, JobsError, Need, RunRoot};
+use crate::{Event, EventKind, JobId, JobSpec, JobsError, Need, RunRoot};
 
 /// Runs jobs in this process until each is complete, failed or blocked.
 ///
@@ -86,7 +86,11 @@ impl<E: Display> Local<'_, E> {
             .map(inspect)
             .collect::<Result<Vec<_>, _>>()?;
         for job in self.jobs {
-            (self.attempts.events)(&Event::Planned { job: job.clone() });
+            let planned = EventKind::Planned {
+                exclusive: job.exclusive,
+                prompts: job.prompts,
+            };
+            (self.attempts.events)(&Event::new(&job.id, planned));
         }
         for (entry, (job, state)) in self.jobs.iter().zip(states).enumerate() {
             match state {
@@ -160,14 +164,14 @@ impl<E: Display> Local<'_, E> {
                 EntryState::Complete
             }
             Outcome::Skipped => {
-                events(&Event::Skipped { id: id.clone() });
+                events(&Event::new(&id, EventKind::Skipped));
                 summary.skipped.push(id);
                 EntryState::Complete
             }
             Outcome::HeldByOther(holder) => {
                 if waited.insert(entry) {
                     let what = format!("{holder}, which works on it");
-                    events(&Event::Waiting { id, what });
+                    events(&Event::new(&id, EventKind::Waiting(what)));
                 }
                 EntryState::HeldByOther(Instant::now() + self.options.poll)
             }
@@ -212,10 +216,7 @@ impl<E: Display> Local<'_, E> {
     }
 
     fn block(&self, summary: &mut Summary, id: &JobId, reason: String) {
-        (self.attempts.events)(&Event::Blocked {
-            id: id.clone(),
-            reason: reason.clone(),
-        });
+        (self.attempts.events)(&Event::new(id, EventKind::Blocked(reason.clone())));
         summary.blocked.push((id.clone(), reason));
     }
 

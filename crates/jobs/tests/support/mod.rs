@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jobs::{
-    Checks, Event, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot, Summary,
-    run_local,
+    Checks, Event, EventKind, JobContext, JobId, JobSpec, LocalOptions, Need, RootRecord, RunRoot,
+    Summary, run_local,
 };
 use results::BuildInfo;
 use serde_json::json;
@@ -168,15 +168,16 @@ impl Run {
     }
 
     fn note(&self, event: &Event) {
-        let text = match event {
-            Event::Planned { .. } => return,
-            Event::Finished { id, .. } => format!("finished {id}"),
-            Event::Failed { id, message } => format!("failed {id}: {message}"),
-            Event::Blocked { id, reason } => format!("blocked {id}: {reason}"),
-            Event::Waiting { id, what } => format!("waiting {id}: {what}"),
-            Event::Skipped { id } => format!("skipped {id}"),
-            Event::Started { id } => format!("started {id}"),
-            Event::Progress { id, progress } => format!("{id} {}/{}", progress.done, progress.of),
+        let id = &event.id;
+        let text = match &event.kind {
+            EventKind::Planned { .. } => return,
+            EventKind::Finished(_) => format!("finished {id}"),
+            EventKind::Failed(message) => format!("failed {id}: {message}"),
+            EventKind::Blocked(reason) => format!("blocked {id}: {reason}"),
+            EventKind::Waiting(what) => format!("waiting {id}: {what}"),
+            EventKind::Skipped => format!("skipped {id}"),
+            EventKind::Started => format!("started {id}"),
+            EventKind::Progress(progress) => format!("{id} {}/{}", progress.done, progress.of),
             _ => unreachable!(),
         };
         self.events.lock().unwrap().push(text);
