@@ -11,8 +11,8 @@ use bench::args::{DataArgs, ExperimentArgs, print};
 use clap::{Args, ValueEnum};
 use experiment::{Job, JobConfig, LauncherConfig, Plan};
 use jobs::{
-    Batch, CellState, Checks, JobCommand, JobContext, JobSpec, Launcher, LocalOptions, PrintJobs,
-    ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, exit, run_local,
+    Batch, CellState, Checks, JobCommand, JobContext, JobId, JobSpec, Launcher, LocalOptions,
+    PrintJobs, ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, exit, run_local,
 };
 use report::{ReportError, check_metrics};
 use streams::DataSource;
@@ -163,6 +163,7 @@ impl RunArgs {
                 false => Slurm::new(slurm_options(&whole.experiment.launcher)?).submit(&batch)?,
             };
             print(&submission.text)?;
+            tell_blocked(&submission.blocked);
             return Ok(ExitCode::SUCCESS);
         }
         let options = LocalOptions {
@@ -456,11 +457,16 @@ fn tell(summary: &Summary) {
     for (id, message) in &summary.failed {
         eprintln!("failed: {id}: {message}");
     }
-    for (id, reason) in &summary.blocked {
-        eprintln!("not started: {id}: {reason}");
-    }
+    tell_blocked(&summary.blocked);
     if !summary.left.is_empty() {
         eprintln!("not started after a failure: {} jobs", summary.left.len());
+    }
+}
+
+/// Prints jobs that cannot run or be handed over, with the reasons.
+fn tell_blocked(blocked: &[(JobId, String)]) {
+    for (id, reason) in blocked {
+        eprintln!("not started: {id}: {reason}");
     }
 }
 

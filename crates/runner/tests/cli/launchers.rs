@@ -59,6 +59,20 @@ fn a_slurm_that_is_missing_or_refuses_is_told() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn jobs_that_slurm_is_not_given_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("{EXPERIMENT}{TWO_STAGES}");
+    let stage = ["--launcher", "slurm", "--stage", "held-out"];
+    run_with(&config, &stage, folder.path())
+        .env("PATH", programs(folder.path(), &[]))
+        .assert()
+        .code(0)
+        .stdout("")
+        .stderr(contains("not started: held-out/").and(contains("submit the stage `stream` too")));
+}
+
 #[test]
 fn one_job_is_named_by_stage_and_cell() {
     let folder = tempfile::tempdir().unwrap();
