@@ -171,14 +171,9 @@ impl RunArgs {
             keep_going: !self.stop_on_failure,
             ..LocalOptions::new(checks)
         };
-        let here = Here {
-            root: &root,
-            record: &record,
-            data: &data,
-            options,
-            progress,
-        };
-        finish(&root, &here.run(&wanted.jobs, &chosen)?)
+        let jobs = (&wanted.jobs[..], &chosen[..]);
+        let summary = run_here(&root, &record, jobs, &data, &options, progress)?;
+        finish(&root, &summary)
     }
 
     /// Refuses jobs that would fail, and warns of parts of the page that would be empty.
@@ -219,15 +214,11 @@ impl RunArgs {
             record = known;
         }
         let checks = self.going_on.checks();
-        root.claim(&record, std::slice::from_ref(&spec), &checks)?;
-        let here = Here {
-            root: &root,
-            record: &record,
-            data,
-            options: LocalOptions::new(checks),
-            progress,
-        };
-        finish(&root, &here.run(&[job], &[spec])?)
+        let jobs = (std::slice::from_ref(&job), std::slice::from_ref(&spec));
+        root.claim(&record, jobs.1, &checks)?;
+        let options = LocalOptions::new(checks);
+        let summary = run_here(&root, &record, jobs, data, &options, progress)?;
+        finish(&root, &summary)
     }
 
     /// The command for a job, with the options of this one.
@@ -328,49 +319,37 @@ impl JobArgs {
                 self.stage
             );
         };
-        let spec = spec.clone();
+        let jobs = (std::slice::from_ref(job), std::slice::from_ref(spec));
         let record = record(&plan, all.clone())?;
         let root = RunRoot::new(&self.out);
         let checks = self.going_on.checks();
-        let claimed = root.claim(&record, std::slice::from_ref(&spec), &checks);
+        let claimed = root.claim(&record, jobs.1, &checks);
         claimed.map_err(|error| explained(error, &plan))?;
-        let here = Here {
-            root: &root,
-            record: &record,
-            data: &data,
-            options: LocalOptions::new(checks),
-            progress,
-        };
-        let summary = here.run(std::slice::from_ref(job), &[spec])?;
+        let options = LocalOptions::new(checks);
+        let summary = run_here(&root, &record, jobs, &data, &options, progress)?;
         tell(&summary);
         Ok(ExitCode::from(summary.exit_code()))
     }
 }
 
-/// Runs jobs in this process, with one view of all of them.
-struct Here<'a> {
-    root: &'a RunRoot,
-    record: &'a RootRecord,
-    data: &'a DataSource,
-    options: LocalOptions,
+/// Runs the chosen ones of some jobs in this process, with one view of all of them.
+fn run_here(
+    root: &RunRoot,
+    record: &RootRecord,
+    (jobs, chosen): (&[Job], &[JobSpec]),
+    data: &DataSource,
+    options: &LocalOptions,
     progress: bool,
-}
-
-impl Here<'_> {
-    /// Runs the chosen ones of `jobs`.
-    fn run(&self, jobs: &[Job], chosen: &[JobSpec]) -> Result<Summary> {
-        let (root, options) = (self.root, &self.options);
-        let view = ProgressView::new(options.workers.get(), self.progress);
-        let view = watched(view, root)?;
-        let runner = |spec: &JobSpec, context: &JobContext<'_>| {
-            let found = jobs.iter().find(|job| is_job(job, spec));
-            let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
-            run_one(job, self.record, self.data, context)
-        };
-        let summary = run_local(root, chosen, options, &runner, &|event| view.show(event))?;
-        view.finish();
-        Ok(summary)
-    }
+) -> Result<Summary> {
+    let view = watched(ProgressView::new(options.workers.get(), progress), root)?;
+    let runner = |spec: &JobSpec, context: &JobContext<'_>| {
+        let found = jobs.iter().find(|job| is_job(job, spec));
+        let job = found.ok_or_else(|| format!("{}: not in the plan", spec.id))?;
+        run_one(job, record, data, context)
+    };
+    let summary = run_local(root, chosen, options, &runner, &|event| view.show(event))?;
+    view.finish();
+    Ok(summary)
 }
 
 fn is_job(job: &Job, spec: &JobSpec) -> bool {
