@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::report::LauncherConfig;
 use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig};
 use crate::stage::{self, StageDef};
-use crate::summary::{ArmSummary, Experiment, Stage};
+use crate::summary::{Experiment, Stage};
 use crate::when;
 use crate::{report_check, segments};
 
@@ -85,13 +85,7 @@ fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {
         title: heading.title,
         axes: parts.grid.axes.clone(),
         stages: parts.stages.iter().map(stage_summary).collect(),
-        arms: jobs
-            .first()?
-            .config
-            .arms
-            .iter()
-            .map(ArmSummary::from)
-            .collect(),
+        arms: jobs.first()?.config.arms.clone(),
         models: parts.models,
         report: report?,
         launcher: launcher?,
@@ -181,7 +175,5 @@ fn stage_summary(stage: &StageDef) -> Stage {
         name: stage.name.clone(),
         from: stage.file.from.clone(),
         exclusive: stage.file.exclusive,
-        on_stream: stage.file.on_stream,
-        prompts: stage.file.prompts.unwrap_or_default(),
     }
 }

@@ -61,7 +61,7 @@ mod summary;
 mod when;
 
 pub use arm::{ArmConfig, SweptFrom};
-pub use count::{Count, PromptCounts};
+pub use count::Count;
 pub use error::{ExperimentError, Fault};
 pub use file::OnStream;
 pub use job::{Job, JobConfig, JobId, Segment};
@@ -74,4 +74,4 @@ pub use settings::{
     NamedLatency, ObjectiveName, PolicyFault, PolicyName, Scope, StepCost, TorchConfig,
     TraceConfig,
 };
-pub use summary::{ArmSummary, Axis, Experiment, Stage};
+pub use summary::{Axis, Experiment, Stage};

@@ -1,8 +1,6 @@
 //! An experiment without its jobs.
 
-use crate::arm::{ArmConfig, SweptFrom};
-use crate::count::PromptCounts;
-use crate::file::OnStream;
+use crate::arm::ArmConfig;
 use crate::report::{LauncherConfig, ReportConfig};
 use crate::settings::ModelsConfig;
 
@@ -18,8 +16,8 @@ pub struct Experiment {
     pub axes: Vec<Axis>,
     /// Stages, in order of the plan.
     pub stages: Vec<Stage>,
-    /// Arms, in table order, with expanded sweeps.
-    pub arms: Vec<ArmSummary>,
+    /// Arms of the first job, in table order, with expanded sweeps.
+    pub arms: Vec<ArmConfig>,
     /// The drafter and all targets, before any patch.
     pub models: ModelsConfig,
     /// The page made from the rows.
@@ -49,43 +47,15 @@ pub struct Stage {
     pub from: Option<String>,
     /// True if its jobs run alone on their machine.
     pub exclusive: bool,
-    /// The arms that answer streamed prompts.
-    pub on_stream: OnStream,
-    /// Numbers of prompts, before `[[when]]` and `[[segment]]`.
-    pub prompts: PromptCounts,
-}
-
-/// An arm as the report section may name it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ArmSummary {
-    /// Label.
-    pub name: String,
-    /// True for plain decoding, the reference of speedups.
-    pub plain: bool,
-    /// The arm whose learnt state it uses.
-    pub learnt_by: Option<String>,
-    /// The sweep that made it, if any.
-    pub swept_from: Option<SweptFrom>,
 }
 
 impl Experiment {
     /// The arms that `name` stands for: the one with this name, or the variants of a swept arm.
-    pub fn arms_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ArmSummary> + 'a {
+    pub fn arms_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ArmConfig> + 'a {
         let exact = self.arms.iter().any(|arm| arm.name == name);
         self.arms.iter().filter(move |arm| match &arm.swept_from {
             Some(from) if !exact => from.arm == name,
             _ => arm.name == name,
         })
-    }
-}
-
-impl From<&ArmConfig> for ArmSummary {
-    fn from(arm: &ArmConfig) -> Self {
-        Self {
-            name: arm.name.clone(),
-            plain: arm.is_plain(),
-            learnt_by: arm.learnt_by.clone(),
-            swept_from: arm.swept_from.clone(),
-        }
     }
 }

@@ -26,7 +26,7 @@ impl Found {
                 ));
             }
             let relative = report.cell.iter().any(|name| name.contains("speedup"));
-            if relative && !plan.experiment.arms.iter().any(|arm| arm.plain) {
+            if relative && !plan.experiment.arms.iter().any(ArmConfig::is_plain) {
                 self.warn(
                     "report.cell asks for a speedup, and no arm decodes plainly (preset = \"autoregressive\"): \
                      there is nothing to be faster than"
