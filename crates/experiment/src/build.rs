@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::canonical;
 use crate::error::ExperimentError;
-use crate::expand::{Expander, Parts};
+use crate::expand::Parts;
 use crate::file::Heading;
 use crate::grid::{self, is_folder_name};
 use crate::lineup;
@@ -66,6 +66,7 @@ fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {
         }
     }
     let parts = Parts {
+        root,
         name: heading
             .as_ref()
             .map(|heading| heading.name.clone())
@@ -78,12 +79,12 @@ fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {
         stages: stages?,
         arms: arms?,
     };
-    let jobs = Expander::new(&parts, root).jobs(faults)?;
+    let jobs = parts.jobs(faults)?;
     let heading = heading?;
     let mut experiment = Experiment {
         name: heading.name,
         title: heading.title,
-        axes: parts.grid.axes.clone(),
+        axes: parts.grid.axes,
         stages: parts.stages.iter().map(stage_summary).collect(),
         arms: jobs.first()?.config.arms.clone(),
         models: parts.models,

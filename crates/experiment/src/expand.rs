@@ -30,8 +30,10 @@ struct Sections {
 /// Selects the number of one split.
 type OfSplit = fn(&PromptCounts) -> Option<Count>;
 
-/// The parsed parts of an experiment, between reading and expansion.
-pub(crate) struct Parts {
+/// The parsed parts of an experiment, which are expanded into jobs.
+pub(crate) struct Parts<'a> {
+    /// The merged files, which know the places of all keys.
+    pub(crate) root: &'a Node,
     pub(crate) name: String,
     pub(crate) models: ModelsConfig,
     /// `decode`, `learn`, `cache`, `head` and `models` as written.
@@ -43,12 +45,6 @@ pub(crate) struct Parts {
     pub(crate) arms: Vec<ArmDef>,
 }
 
-/// Expands the parts of an experiment into jobs.
-pub(crate) struct Expander<'a> {
-    parts: &'a Parts,
-    root: &'a Node,
-}
-
 /// An arm with the tree that it was read from, which knows the places of its keys.
 struct Resolved {
     config: ArmConfig,
@@ -56,28 +52,19 @@ struct Resolved {
     place: Option<Place>,
 }
 
-impl<'a> Expander<'a> {
-    pub(crate) fn new(parts: &'a Parts, root: &'a Node) -> Self {
-        Self { parts, root }
-    }
-
+impl Parts<'_> {
     /// All jobs, by stage, then in the order of the grid; `None` after a fault.
     pub(crate) fn jobs(&self, faults: &mut Faults) -> Option<Vec<Job>> {
-        let Parts {
-            segments,
-            grid,
-            models,
-            ..
-        } = self.parts;
-        if !segments::check(segments, &grid.cells, models, self.root, faults) {
+        let cells = &self.grid.cells;
+        if !segments::check(&self.segments, cells, &self.models, self.root, faults) {
             return None;
         }
         self.check_counts(faults);
         let mut jobs: Vec<Job> = Vec::new();
         let mut known = BTreeMap::new();
         let mut whole = true;
-        for stage in &self.parts.stages {
-            for cell in &grid.cells {
+        for stage in &self.stages {
+            for cell in cells {
                 let Some((mut job, arms)) = self.job(stage, cell, faults) else {
                     whole = false;
                     continue;
@@ -102,20 +89,13 @@ impl<'a> Expander<'a> {
         cell: &Cell,
         faults: &mut Faults,
     ) -> Option<(Job, Vec<Resolved>)> {
-        let whens: Vec<&When> = self.parts.whens.iter().collect();
+        let whens = self.whens.iter();
         let whens: Vec<&When> = whens
-            .into_iter()
             .filter(|when| when.is_for(&stage.name, cell))
             .collect();
         let patch = cell_patch(stage, &whens, cell);
         let counts: Vec<_> = whens.iter().map(|when| when.prompts).collect();
-        let segments = segments::of_cell(
-            &self.parts.segments,
-            cell,
-            &self.parts.models,
-            &stage.file,
-            &counts,
-        );
+        let segments = segments::of_cell(&self.segments, cell, &self.models, &stage.file, &counts);
         if segments
             .iter()
             .all(|own| own.train.is_none() && own.test.is_none())
@@ -125,7 +105,7 @@ impl<'a> Expander<'a> {
             faults.add(stage.place.as_ref(), &key, message);
             return None;
         }
-        let mut models = self.models(&patch, faults)?;
+        let mut models = self.models_of(&patch, faults)?;
         models
             .targets
             .retain(|name, _| segments.iter().any(|segment| segment.target == *name));
@@ -133,7 +113,7 @@ impl<'a> Expander<'a> {
             faults.add(self.root.place_at(&key), &key, message);
             return None;
         }
-        let arms = self.arms(&patch, faults)?;
+        let arms = self.arms_of(&patch, faults)?;
         for arm in &arms {
             let recorded = check::recorded(&models);
             let replayed = recorded.flat_map(|(target, _)| check::replayed(&arm.config, target));
@@ -155,7 +135,7 @@ impl<'a> Expander<'a> {
         let from = stage.file.from.clone();
         let seed = cell.label("seed").and_then(|seed| seed.parse().ok());
         let config = JobConfig {
-            experiment: self.parts.name.clone(),
+            experiment: self.name.clone(),
             stage: stage.name.clone(),
             cell: cell.name.clone(),
             seed: seed?,
@@ -184,16 +164,16 @@ impl<'a> Expander<'a> {
 
     /// True if another stage starts from this one.
     fn is_read(&self, stage: &str) -> bool {
-        let mut stages = self.parts.stages.iter();
+        let mut stages = self.stages.iter();
         stages.any(|other| other.file.from.as_deref() == Some(stage))
     }
 
     /// Checks for stages without prompts, and for numbers that no stage uses.
     fn check_counts(&self, faults: &mut Faults) {
-        let Parts { stages, whens, .. } = self.parts;
-        let drift = !self.parts.segments.is_empty();
+        let Parts { stages, whens, .. } = self;
+        let drift = !self.segments.is_empty();
         for stage in stages {
-            segments::check_selection(stage, self.parts.segments.len(), faults);
+            segments::check_selection(stage, self.segments.len(), faults);
             let none = stage.file.prompts.is_none_or(|counts| counts.is_none());
             if none && (stage.file.prompts.is_some() || !drift) {
                 let key = format!("stage.{}.prompts", stage.name);
@@ -226,7 +206,7 @@ impl<'a> Expander<'a> {
                     refuse(when.place.as_ref(), &format!("when.{i}"), split);
                 }
             }
-            for (i, segment) in self.parts.segments.iter().enumerate() {
+            for (i, segment) in self.segments.iter().enumerate() {
                 if named(of(&segment.prompts)) && replaced && !asked(of, None) {
                     let table = format!("segment.{i}");
                     refuse(self.root.place_at(&table), &table, split);
@@ -235,20 +215,20 @@ impl<'a> Expander<'a> {
         }
     }
 
-    fn models(&self, patch: &Node, faults: &mut Faults) -> Option<ModelsConfig> {
+    fn models_of(&self, patch: &Node, faults: &mut Faults) -> Option<ModelsConfig> {
         let Some(own) = patch.at("models") else {
-            return Some(self.parts.models.clone());
+            return Some(self.models.clone());
         };
-        let mut node = self.parts.defaults.at("models")?.clone();
+        let mut node = self.defaults.at("models")?.clone();
         node.merge(own.clone());
         read(&node, "models", faults)
     }
 
     /// The arms of a cell, checked together.
-    fn arms(&self, patch: &Node, faults: &mut Faults) -> Option<Vec<Resolved>> {
+    fn arms_of(&self, patch: &Node, faults: &mut Faults) -> Option<Vec<Resolved>> {
         let mut arms = Vec::new();
-        for def in &self.parts.arms {
-            arms.push(resolve(&self.parts.defaults, def, patch, faults)?);
+        for def in &self.arms {
+            arms.push(resolve(&self.defaults, def, patch, faults)?);
         }
         let configs: Vec<ArmConfig> = arms.iter().map(|arm| arm.config.clone()).collect();
         for arm in &arms {
