@@ -4,7 +4,8 @@ use anyhow::Result;
 use lm::{Checkpoint, WeightType};
 use serde::Serialize;
 
-use super::model::{RoundCost, best};
+use super::measure::{DecodingRun, Measured};
+use super::model::best;
 use crate::bench::learn::Updates;
 
 /// Number of parameters from which a drafter learns in its last blocks only, as in `serve`.
@@ -48,41 +49,30 @@ pub struct Gain {
     pub saved: f64,
 }
 
-/// Measurements of a pair on which the estimate is based.
-pub struct PairCosts<'a> {
-    /// Rounds of all draft lengths.
-    pub rounds: &'a [RoundCost],
-    /// The round of the fastest length.
-    pub fastest: RoundCost,
-    /// Its tokens per round.
-    pub fastest_tokens: f64,
-    /// Seconds per token without drafts.
-    pub plain: f64,
-    /// Mean numbers of tokens of prompts and of answers.
-    pub prompt: usize,
-    pub tokens: usize,
-    /// Number of draft tokens that the target has as well.
-    pub shared: usize,
-}
-
-/// Times updates of a drafter on random answers of the measured size.
+/// Times updates of a drafter on random answers of the measured size. `fastest` is the fastest of
+/// the measured draft lengths, `shared` the number of draft tokens that the target has as well.
 ///
 /// # Errors
 /// A drafter that cannot learn.
 pub fn measure(
     drafter: &Checkpoint,
     weights: WeightType,
-    pair: &PairCosts<'_>,
+    measured: &Measured,
+    fastest: &DecodingRun,
+    shared: usize,
 ) -> Result<Learning> {
     let config = &drafter.config;
+    let plain = &measured.plain;
+    let answers = plain.answers.len().max(1);
+    let (asked, answered) = (measured.prompt_tokens / answers, plain.tokens() / answers);
     let large = config.num_params() >= LARGE;
     let (blocks, columns) = match large {
-        true => (LAST.min(config.num_layers), LIKELY.min(pair.shared)),
-        false => (0, pair.shared),
+        true => (LAST.min(config.num_layers), LIKELY.min(shared)),
+        false => (0, shared),
     };
-    let prompt = pair.prompt.min(config.max_position_embeddings / 2);
+    let prompt = asked.min(config.max_position_embeddings / 2);
     let left = config.max_position_embeddings - prompt;
-    let tokens = pair.tokens.clamp(2, left.max(2));
+    let tokens = answered.clamp(2, left.max(2));
     let updates = Updates {
         responses: TOGETHER,
         tokens,
@@ -96,11 +86,13 @@ pub fn measure(
     };
     let report = updates.measure(drafter)?;
     let seconds = (report.update_s + report.pack_s) / TOGETHER as f64;
-    let rate = pair.fastest.rate_of(pair.fastest_tokens);
-    let now = pair.fastest_tokens / pair.fastest.cost;
+    let round = fastest.round_cost(plain);
+    let rate = round.rate_of(fastest.tokens_a_round());
+    let now = fastest.tokens_a_round() / round.cost;
+    let (rounds, a_token) = (measured.rounds(), plain.seconds_a_token());
     let gain = |rise: f64| {
-        let (_, speed) = best(pair.rounds, (rate + rise).min(1.0))?;
-        let saved = pair.tokens as f64 * pair.plain * (1.0 / now - 1.0 / speed);
+        let (_, speed) = best(&rounds, (rate + rise).min(1.0))?;
+        let saved = answered as f64 * a_token * (1.0 / now - 1.0 / speed);
         Some(Gain { rise, speed, saved })
     };
     Ok(Learning {
@@ -109,7 +101,7 @@ pub fn measure(
         prompt,
         tokens,
         seconds,
-        share: seconds / (pair.plain * pair.tokens as f64),
+        share: seconds / (a_token * answered as f64),
         gains: RISES.into_iter().filter_map(gain).collect(),
     })
 }

@@ -3,7 +3,6 @@
 use anyhow::Result;
 use models::{Engine, ModelFolder, Talk, TargetFolder, align};
 use ngram_cache::{CacheConfig, NgramCache};
-use serde::Serialize;
 use spec_decode::{
     ConstantLength, Generation, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup,
     Sampling, Session, SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
@@ -27,13 +26,12 @@ pub struct Settings {
 }
 
 /// Measurement of one way of decoding.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default)]
 pub struct DecodingRun {
     /// Draft length; 0 is plain decoding.
     pub k: usize,
     /// Tokens and seconds of decoding, by prompt.
     pub answers: Vec<(usize, f64)>,
-    #[serde(skip)]
     totals: Totals,
 }
 
@@ -49,6 +47,11 @@ impl DecodingRun {
         let seconds = done.totals.timings.total();
         self.answers.push((done.tokens.len(), seconds));
         self.totals.merge(&done.totals);
+    }
+
+    /// Tokens of all answers.
+    pub fn tokens(&self) -> usize {
+        self.answers.iter().map(|(tokens, _)| tokens).sum()
     }
 
     /// Seconds per token, over all answers.
@@ -106,7 +109,7 @@ fn seconds_a_token<'a>(answers: impl Iterator<Item = &'a (usize, f64)>) -> f64 {
 }
 
 /// All measurements of a pair.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct Measured {
     /// Decoding with the target alone.
     pub plain: DecodingRun,
@@ -118,16 +121,12 @@ pub struct Measured {
     pub prompt_tokens: usize,
 }
 
-/// The models under measurement.
-pub struct ModelPair<'a> {
-    /// The drafter.
-    pub drafter: &'a ModelFolder<DraftId>,
-    /// The target.
-    pub target: &'a TargetFolder,
-    /// Engine of the drafter.
-    pub draft_engine: Engine,
-    /// Engine of the target.
-    pub target_engine: Engine,
+impl Measured {
+    /// Costs of a round, by draft length.
+    pub fn rounds(&self) -> Vec<RoundCost> {
+        let rounds = self.drafted.iter().map(|way| way.round_cost(&self.plain));
+        rounds.collect()
+    }
 }
 
 /// Answers the prompts in all ways, one prompt after the other, so that a disturbance of the
@@ -136,17 +135,13 @@ pub struct ModelPair<'a> {
 /// # Errors
 /// Text that cannot be tokenised; errors of the models.
 pub fn measure(
-    pair: ModelPair<'_>,
+    drafter: &ModelFolder<DraftId>,
+    target: &TargetFolder,
+    (mut draft_engine, mut target_engine): (Engine, Engine),
     prompts: &[Question],
     settings: &Settings,
     mut progress: impl FnMut(usize),
 ) -> Result<Measured> {
-    let ModelPair {
-        drafter,
-        target,
-        mut draft_engine,
-        mut target_engine,
-    } = pair;
     let pair = align(drafter, target);
     let shared = Pair::shared(target.vocabulary.clone());
     let longest = settings.lengths.iter().copied().max().unwrap_or(1);

@@ -26,7 +26,7 @@ use vocab_align::DraftId;
 use crate::args::{DeviceArgs, ThreadArgs, TorchArgs};
 use crate::{flag, print_as};
 use learning::Learning;
-use measure::{DecodingRun, Measured, ModelPair, Settings};
+use measure::{DecodingRun, Measured, Settings};
 use model::{best, break_even};
 
 /// Draft lengths to measure.
@@ -164,21 +164,17 @@ impl DoctorArgs {
         let drafts = decode.drafter_engine().on(self.devices.drafter()?);
         let scores = decode.engine().on(self.devices.target()?);
         let steps = steps((&drafter, drafts), (&target, scores))?;
-        let pair = ModelPair {
-            drafter: &drafter,
-            target: &target,
-            draft_engine: drafter.engine(drafts)?,
-            target_engine: target.engine(scores)?,
-        };
+        let engines = (drafter.engine(drafts)?, target.engine(scores)?);
         let start = Instant::now();
         let show = progress && std::io::stderr().is_terminal();
-        let measured = measure::measure(pair, &prompts, &settings, |done| {
+        let tell = |done: usize| {
             if show {
                 let left =
                     start.elapsed().as_secs_f64() / done as f64 * (prompts.len() - done) as f64;
                 eprint!("\r{done}/{} prompts, {left:.0} s left ", prompts.len());
             }
-        })?;
+        };
+        let measured = measure::measure(&drafter, &target, engines, &prompts, &settings, tell)?;
         if show {
             eprint!("\r{:40}\r", "");
         }
@@ -234,28 +230,14 @@ impl DoctorArgs {
         let Some(fastest) = fastest.filter(|_| can) else {
             return Ok(None);
         };
-        let rounds = measured.drafted.iter().map(|way| way.round_cost(plain));
         let alignment = align(drafter, target).alignment;
         let ids = 0..drafter.vocabulary.len() as u32;
         let shared = ids.filter(|id| alignment.direct(DraftId(*id)).is_some());
-        let answers = plain.answers.len().max(1);
-        let pair = learning::PairCosts {
-            rounds: &rounds.collect::<Vec<_>>(),
-            fastest: fastest.round_cost(plain),
-            fastest_tokens: fastest.tokens_a_round(),
-            plain: plain.seconds_a_token(),
-            prompt: measured.prompt_tokens / answers,
-            tokens: plain
-                .answers
-                .iter()
-                .map(|(tokens, _)| tokens)
-                .sum::<usize>()
-                / answers,
-            shared: shared.count(),
-        };
+        let shared = shared.count();
         let pool = rayon::ThreadPoolBuilder::new().num_threads(self.threads.count());
         let checkpoint = drafter.checkpoint()?;
-        let learn = || learning::measure(&checkpoint, self.decode().drafts_in(), &pair);
+        let weights = self.decode().drafts_in();
+        let learn = || learning::measure(&checkpoint, weights, measured, fastest, shared);
         pool.build()?.install(learn).map(Some)
     }
 
@@ -265,17 +247,13 @@ impl DoctorArgs {
         let count = plain.answers.len();
         let draw = |_| (0..count).map(|_| rng.random_range(0..count)).collect();
         let draws: Vec<Vec<usize>> = (0..DRAWS).map(draw).collect();
-        let rounds: Vec<_> = measured
-            .drafted
-            .iter()
-            .map(|way| way.round_cost(plain))
-            .collect();
+        let rounds = measured.rounds();
         let at = |rate: &f64| best(&rounds, *rate).map(|(k, speed)| (*rate, k, speed));
         Diagnosis {
             target: self.target.display().to_string(),
             drafter: self.drafter.display().to_string(),
             prompts: count,
-            tokens: plain.answers.iter().map(|(tokens, _)| tokens).sum(),
+            tokens: plain.tokens(),
             weights: self.weights.to_string(),
             draft_weights: self.decode().drafts_in().to_string(),
             threads: self.threads.count(),

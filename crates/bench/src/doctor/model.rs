@@ -1,9 +1,7 @@
 //! Speedup of speculation at an acceptance rate, from measured costs.
 
-use serde::Serialize;
-
 /// Measured cost of a round with one draft length.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RoundCost {
     /// Draft length k that was requested.
     pub k: usize,
