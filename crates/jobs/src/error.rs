@@ -22,14 +22,6 @@ pub enum JobsError {
     /// The record of the run cannot be read, or a file written.
     #[error(transparent)]
     Results(#[from] results::ResultsError),
-    /// The file system does not support locks.
-    #[error("cannot lock {path}: {source}")]
-    Lock {
-        /// The lock's file.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
     /// The name of a stage or cell is not a valid folder name.
     #[error("`{name}` cannot name a stage or a cell: it {problem}")]
     BadName {
@@ -56,16 +48,6 @@ pub enum JobsError {
         /// The folder.
         path: PathBuf,
     },
-    /// A JSON file of the run is not valid.
-    #[error("{path}, line {line}: {message}")]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Line number, from 1.
-        line: usize,
-        /// The parser's message.
-        message: String,
-    },
     /// The folder belongs to an experiment of another name.
     #[error("{path} holds the experiment `{found}`, not `{expected}`")]
     OtherExperiment {
@@ -83,16 +65,6 @@ pub enum JobsError {
         id: JobId,
         /// Its folder.
         path: PathBuf,
-    },
-    /// A cell was written by a program with another layout or version.
-    #[error("{path} was written by another version of the program: {found}, this is {expected}")]
-    OtherVersion {
-        /// The folder.
-        path: PathBuf,
-        /// Version and layout of the folder.
-        found: String,
-        /// Version and layout of this program.
-        expected: String,
     },
     /// A cell was written by another commit of this version.
     #[error("{path} was written by commit {found} of the program, this is {expected}")]
@@ -112,35 +84,19 @@ pub enum JobsError {
         /// The problem, as the end of a sentence.
         problem: &'static str,
     },
-    /// A key of `[launcher.slurm]` is not valid.
-    #[error("launcher.slurm.{key}: {problem}")]
-    SlurmKey {
-        /// The key.
-        key: String,
-        /// The problem with it.
-        problem: String,
-    },
-    /// A program of Slurm was not found.
-    #[error("`{program}` was not found: Slurm is not installed here, or not in PATH")]
-    NoSlurm {
-        /// The program.
-        program: String,
-    },
-    /// A program of Slurm failed.
-    #[error("{program} refused: {message}")]
-    SlurmRefused {
-        /// The program.
-        program: String,
-        /// Its error message.
-        message: String,
-        /// The command, quoted for a shell.
-        command: String,
-    },
     /// Another process is submitting the same run.
     #[error("another process is submitting {path}")]
     Submitting {
         /// The run's folder.
         path: PathBuf,
+    },
+    /// A file, file system, program or key that cannot be used.
+    #[error("{message}")]
+    Refused {
+        /// The whole message.
+        message: String,
+        /// Advice for the user.
+        hint: String,
     },
 }
 
@@ -154,10 +110,17 @@ impl JobsError {
     }
 
     pub(crate) fn json(path: &Path, error: &serde_json::Error) -> Self {
-        Self::Malformed {
-            path: path.to_path_buf(),
-            line: error.line(),
-            message: error.to_string(),
+        let folder = path.parent().unwrap_or(path).display();
+        Self::refused(
+            format!("{}, line {}: {error}", path.display(), error.line()),
+            format!("the file was changed or damaged; remove {folder} to do it anew"),
+        )
+    }
+
+    pub(crate) fn refused(message: String, hint: impl Into<String>) -> Self {
+        Self::Refused {
+            message,
+            hint: hint.into(),
         }
     }
 
@@ -166,22 +129,12 @@ impl JobsError {
         let text = match self {
             Self::Io { .. } => return None,
             Self::Results(error) => return error.hint(),
-            Self::Lock { .. } => {
-                "the run's folder must be on a file system with locks: choose another with --out"
-            }
             Self::BadName { .. } => "rename the stage or the grid's value",
             Self::TwoJobs { .. } => {
                 "two cells of the grid have the same values; take one of them out"
             }
             Self::NotARun { .. } => "give another folder with --out, or an empty one",
             Self::NoRun { .. } => "give the folder that `omnidraft run` wrote, as runs/NAME",
-            Self::Malformed { path, .. } => {
-                let folder = path.parent().unwrap_or(path);
-                return Some(format!(
-                    "the file was changed or damaged; remove {} to do it anew",
-                    folder.display()
-                ));
-            }
             Self::OtherExperiment { .. } => "give another folder with --out",
             Self::Edited { path, .. } => {
                 return Some(format!(
@@ -190,27 +143,12 @@ impl JobsError {
                     path.display()
                 ));
             }
-            Self::OtherVersion { .. } => {
-                "give another folder with --out, or go on with the program that wrote this one"
-            }
             Self::OtherBuild { .. } => {
                 "give another folder with --out, or mix the two with --accept-other-build"
             }
             Self::BadWord { .. } => "choose another name",
-            Self::SlurmKey { .. } => {
-                "a key becomes an option of sbatch: time = \"02:00:00\" is --time=02:00:00, \
-                 requeue = true is --requeue"
-            }
-            Self::NoSlurm { .. } => {
-                "run where sbatch is (a login node), or write the jobs' command lines with \
-                 --print-jobs for another scheduler"
-            }
-            Self::SlurmRefused { command, .. } => {
-                return Some(format!(
-                    "options come from [launcher.slurm] of the experiment; what was tried: {command}"
-                ));
-            }
             Self::Submitting { .. } => "wait for it to end",
+            Self::Refused { hint, .. } => hint.as_str(),
         };
         Some(text.to_owned())
     }

@@ -24,7 +24,7 @@ impl CellLock {
     /// holds it.
     ///
     /// # Errors
-    /// [`JobsError::Lock`] if the file system does not support locks, [`JobsError::Io`].
+    /// A file system without locks, [`JobsError::Io`].
     pub fn try_take(folder: &JobFolder) -> Result<Option<Self>, JobsError> {
         let path = folder.lock();
         let mut file = open(&path)?;
@@ -44,7 +44,7 @@ impl CellLock {
     /// free.
     ///
     /// # Errors
-    /// [`JobsError::Lock`] if the file system does not support locks, [`JobsError::Io`].
+    /// A file system without locks, [`JobsError::Io`].
     pub fn holder(folder: &JobFolder) -> Result<Option<String>, JobsError> {
         let path = folder.lock();
         let mut file = match File::open(&path) {
@@ -88,7 +88,7 @@ impl MachineLock {
     /// is `None`.
     ///
     /// # Errors
-    /// [`JobsError::Lock`] if the file system does not support locks, [`JobsError::Io`].
+    /// A file system without locks, [`JobsError::Io`].
     pub fn take(
         root: &RunRoot,
         mode: MachineMode,
@@ -133,10 +133,10 @@ fn try_lock_once(
     match lock() {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(source)) => Err(JobsError::Lock {
-            path: path.to_path_buf(),
-            source,
-        }),
+        Err(TryLockError::Error(source)) => Err(JobsError::refused(
+            format!("cannot lock {}: {source}", path.display()),
+            "the run's folder must be on a file system with locks: choose another with --out",
+        )),
     }
 }
 

@@ -76,9 +76,9 @@ impl Manifest {
 /// State of a job, after a check that this program may use the contents of its folder.
 ///
 /// # Errors
-/// A manifest of another configuration ([`JobsError::Edited`]) or program
-/// ([`JobsError::OtherVersion`], [`JobsError::OtherBuild`]), unless the job failed, since nothing
-/// of a failed job is used. [`JobsError::Malformed`].
+/// A manifest of another configuration ([`JobsError::Edited`]), build ([`JobsError::OtherBuild`])
+/// or version of the program, unless the job failed, since nothing of a failed job is used. A
+/// manifest that is no JSON.
 pub fn inspect(root: &RunRoot, job: &JobSpec, checks: &Checks) -> Result<CellState, JobsError> {
     look_and_check(&root.folder(&job.id), &job.hash, checks, false)
 }
@@ -165,23 +165,21 @@ fn check(
         "" => format!("layout {schema}"),
         _ => format!("version {version}, layout {schema}"),
     };
+    let other_version = |found: String| {
+        let written = format!("{} was written by another version", path.display());
+        let expected = version(&build.version, MANIFEST_SCHEMA);
+        Err(JobsError::refused(
+            format!("{written} of the program: {found}, this is {expected}"),
+            "give another folder with --out, or go on with the program that wrote this one",
+        ))
+    };
     let head = match manifest {
         Manifest::Missing => return Ok(()),
-        Manifest::OtherLayout(schema) => {
-            return Err(JobsError::OtherVersion {
-                path,
-                found: version("", *schema),
-                expected: version(&build.version, MANIFEST_SCHEMA),
-            });
-        }
+        Manifest::OtherLayout(schema) => return other_version(version("", *schema)),
         Manifest::Head(head) => head,
     };
     if head.build.version != build.version {
-        return Err(JobsError::OtherVersion {
-            path,
-            found: version(&head.build.version, MANIFEST_SCHEMA),
-            expected: version(&build.version, MANIFEST_SCHEMA),
-        });
+        return other_version(version(&head.build.version, MANIFEST_SCHEMA));
     }
     if head.config_sha256 != hash && !means_the_same(folder, hash, checks) {
         return Err(JobsError::Edited {

@@ -22,6 +22,10 @@ const OURS: [&str; 11] = [
 /// Our own key: the number of tasks of one array that run at a time.
 const MAX_RUNNING: &str = "max-running";
 
+/// Advice for every key that is not valid.
+const KEYS: &str = "a key becomes an option of sbatch: time = \"02:00:00\" is --time=02:00:00, \
+                    requeue = true is --requeue";
+
 /// Options of `sbatch` from `[launcher.slurm]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SlurmOptions {
@@ -38,14 +42,12 @@ impl SlurmOptions {
     /// stand for dashes.
     ///
     /// # Errors
-    /// [`JobsError::SlurmKey`] for another type of value, or for a key that the launcher sets
-    /// itself.
+    /// Another type of value, or a key that the launcher sets itself.
     pub fn new(section: &Map<String, Value>) -> Result<Self, JobsError> {
         let mut options = Self::default();
         for (written, value) in section {
-            let refuse = |problem: &str| JobsError::SlurmKey {
-                key: written.clone(),
-                problem: problem.to_owned(),
+            let refuse = |problem: &str| {
+                JobsError::refused(format!("launcher.slurm.{written}: {problem}"), KEYS)
             };
             let key = written.replace('_', "-");
             let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

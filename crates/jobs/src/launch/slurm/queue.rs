@@ -74,11 +74,8 @@ impl Tools {
         // `NUMBER`, or `NUMBER;CLUSTER`.
         let id = output.trim().split(';').next().unwrap_or_default();
         if id.is_empty() || !id.chars().all(|c| c.is_ascii_digit()) {
-            return Err(JobsError::SlurmRefused {
-                program: "sbatch".to_owned(),
-                message: format!("it answers `{}` instead of a number", output.trim()),
-                command: shown,
-            });
+            let message = format!("it answers `{}` instead of a number", output.trim());
+            return Err(refused("sbatch", &message, &shown));
         }
         Ok(id.to_owned())
     }
@@ -141,19 +138,16 @@ impl Tools {
 }
 
 fn run(program: &str, command: &mut Command, shown: &str) -> Result<String, JobsError> {
-    let refused = |message: String| JobsError::SlurmRefused {
-        program: program.to_owned(),
-        message,
-        command: shown.to_owned(),
-    };
     let output = match command.output() {
         Ok(output) => output,
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            return Err(JobsError::NoSlurm {
-                program: program.to_owned(),
-            });
+            return Err(JobsError::refused(
+                format!("`{program}` was not found: Slurm is not installed here, or not in PATH"),
+                "run where sbatch is (a login node), or write the jobs' command lines with \
+                 --print-jobs for another scheduler",
+            ));
         }
-        Err(e) => return Err(refused(e.to_string())),
+        Err(e) => return Err(refused(program, &e.to_string(), shown)),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -163,7 +157,15 @@ fn run(program: &str, command: &mut Command, shown: &str) -> Result<String, Jobs
         "" => output.status.to_string(),
         text => text.to_owned(),
     };
-    Err(refused(message))
+    Err(refused(program, &message, shown))
+}
+
+/// A program that failed; `command` is the whole command, quoted for a shell.
+fn refused(program: &str, message: &str, command: &str) -> JobsError {
+    JobsError::refused(
+        format!("{program} refused: {message}"),
+        format!("options come from [launcher.slurm] of the experiment; what was tried: {command}"),
+    )
 }
 
 /// A command line as a person would type it.
