@@ -5,10 +5,10 @@ use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use super::local::Local;
 use crate::state::{self, CellState};
 use crate::{
-    CellLock, Checks, Event, EventKind, JobFolder, JobSpec, JobsError, MachineLock, MachineMode,
-    Progress, RunRoot,
+    CellLock, Event, EventKind, JobFolder, JobSpec, JobsError, MachineLock, MachineMode, Progress,
 };
 
 /// The interface of a running job to the scheduler.
@@ -52,22 +52,14 @@ pub(super) enum Outcome {
     NotStarted,
 }
 
-/// Parameters shared by all attempts of a run.
-pub(super) struct Attempts<'a, E> {
-    pub(super) root: &'a RunRoot,
-    pub(super) checks: &'a Checks,
-    pub(super) runner: &'a (dyn Fn(&JobSpec, &JobContext<'_>) -> Result<(), E> + Sync),
-    pub(super) events: &'a (dyn Fn(&Event) + Sync),
-}
-
-impl<E: Display> Attempts<'_, E> {
-    /// Attempts a job. `stopped` returns true once no job is to start any more.
-    pub(super) fn run(&self, job: &JobSpec, stopped: &dyn Fn() -> bool) -> Outcome {
-        let tried = self.attempt(job, stopped);
+impl<E: Display> Local<'_, E> {
+    pub(super) fn attempt(&self, job: &JobSpec) -> Outcome {
+        let tried = self.try_job(job);
         tried.unwrap_or_else(|error| self.fail(job, with_hint(&error)))
     }
 
-    fn attempt(&self, job: &JobSpec, stopped: &dyn Fn() -> bool) -> Result<Outcome, JobsError> {
+    fn try_job(&self, job: &JobSpec) -> Result<Outcome, JobsError> {
+        let checks = &self.options.checks;
         let folder = self.root.folder(&job.id);
         folder.create()?;
         let Some(_cell) = CellLock::try_take(&folder)? else {
@@ -75,24 +67,24 @@ impl<E: Display> Attempts<'_, E> {
             return Ok(Outcome::HeldByOther(holder.unwrap_or_default()));
         };
         // Another process may have completed it since the last check.
-        if state::inspect_own(self.root, job, self.checks)? == CellState::Complete {
+        if state::inspect_own(self.root, job, checks)? == CellState::Complete {
             return Ok(Outcome::Skipped);
         }
         if let Some(need) = &job.needs
-            && state::needed(self.root, need, self.checks)? != CellState::Complete
+            && state::needed(self.root, need, checks)? != CellState::Complete
         {
             return Ok(Outcome::Blocked(format!(
                 "it starts from {}, which is not complete any more",
                 need.id
             )));
         }
-        let Some(_machine) = self.machine(job, stopped)? else {
+        let Some(_machine) = self.machine(job)? else {
             return Ok(Outcome::NotStarted);
         };
         folder.clear()?;
-        self.emit(job, EventKind::Started);
+        self.emit(&job.id, EventKind::Started);
         if let Some(done) = folder.resumes_after() {
-            self.emit(job, EventKind::Resumed(done));
+            self.emit(&job.id, EventKind::Resumed(done));
         }
         let started = Instant::now();
         let context = JobContext {
@@ -109,7 +101,8 @@ impl<E: Display> Attempts<'_, E> {
         };
         Ok(match failure {
             None => {
-                self.emit(job, EventKind::Finished(started.elapsed().as_secs_f64()));
+                let seconds = started.elapsed().as_secs_f64();
+                self.emit(&job.id, EventKind::Finished(seconds));
                 Outcome::Finished
             }
             // The error is written while the lock is held.
@@ -118,11 +111,7 @@ impl<E: Display> Attempts<'_, E> {
     }
 
     /// Permission to use the machine; `None` if the run is being stopped.
-    fn machine(
-        &self,
-        job: &JobSpec,
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<Option<MachineLock>, JobsError> {
+    fn machine(&self, job: &JobSpec) -> Result<Option<MachineLock>, JobsError> {
         let (mode, what) = if job.exclusive {
             (MachineMode::Alone, "jobs of other processes to end")
         } else {
@@ -132,15 +121,15 @@ impl<E: Display> Attempts<'_, E> {
         MachineLock::take(self.root, mode, || {
             if !said {
                 said = true;
-                self.emit(job, EventKind::Waiting(what.to_owned()));
+                self.emit(&job.id, EventKind::Waiting(what.to_owned()));
             }
-            !stopped()
+            !self.is_stopped()
         })
     }
 
     /// The problem of a job that ended without an error, if there is one.
     fn unfinished(&self, job: &JobSpec) -> Option<String> {
-        match state::inspect(self.root, job, self.checks) {
+        match state::inspect(self.root, job, &self.options.checks) {
             Ok(CellState::Complete) => None,
             Ok(_) => Some("it ended, but its manifest does not say complete".to_owned()),
             Err(error) => Some(with_hint(&error)),
@@ -157,12 +146,8 @@ impl<E: Display> Attempts<'_, E> {
     }
 
     fn fail(&self, job: &JobSpec, message: String) -> Outcome {
-        self.emit(job, EventKind::Failed(message.clone()));
+        self.emit(&job.id, EventKind::Failed(message.clone()));
         Outcome::Failed(message)
-    }
-
-    fn emit(&self, job: &JobSpec, kind: EventKind) {
-        (self.events)(&Event::new(&job.id, kind));
     }
 }
 

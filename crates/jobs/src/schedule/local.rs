@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::attempt::{Attempts, JobContext, Outcome};
+use super::attempt::{JobContext, Outcome};
 use super::queue::{EntryState, JobQueue, Next};
 use super::{LocalOptions, Summary};
 use crate::state::{self, CellState};
@@ -39,15 +39,12 @@ pub fn run_local<E: Display>(
             waited: HashSet::new(),
         }),
         changed: Condvar::new(),
+        root,
         jobs,
         outside,
         options,
-        attempts: Attempts {
-            root,
-            checks: &options.checks,
-            runner,
-            events,
-        },
+        runner,
+        events,
     };
     local.inspect_all()?;
     std::thread::scope(|scope| {
@@ -65,21 +62,22 @@ struct Shared {
     waited: HashSet<usize>,
 }
 
-struct Local<'a, E> {
+/// A run of jobs in this process.
+pub(super) struct Local<'a, E> {
     shared: Mutex<Shared>,
     changed: Condvar,
+    pub(super) root: &'a RunRoot,
     jobs: &'a [JobSpec],
     outside: Vec<Need>,
-    options: &'a LocalOptions,
-    attempts: Attempts<'a, E>,
+    pub(super) options: &'a LocalOptions,
+    pub(super) runner: &'a (dyn Fn(&JobSpec, &JobContext<'_>) -> Result<(), E> + Sync),
+    pub(super) events: &'a (dyn Fn(&Event) + Sync),
 }
 
 impl<E: Display> Local<'_, E> {
     /// Sets every entry to its state on disk; sends events in the order of the jobs.
     fn inspect_all(&self) -> Result<(), JobsError> {
-        let root = self.attempts.root;
-        let checks = &self.options.checks;
-        let inspect = |job| state::inspect(root, job, checks);
+        let inspect = |job| state::inspect(self.root, job, &self.options.checks);
         let states = self
             .jobs
             .iter()
@@ -90,7 +88,7 @@ impl<E: Display> Local<'_, E> {
                 exclusive: job.exclusive,
                 prompts: job.prompts,
             };
-            (self.attempts.events)(&Event::new(&job.id, planned));
+            self.emit(&job.id, planned);
         }
         for (entry, (job, state)) in self.jobs.iter().zip(states).enumerate() {
             match state {
@@ -111,9 +109,7 @@ impl<E: Display> Local<'_, E> {
     fn work(&self) {
         while let Some(entry) = self.take() {
             if let Some(job) = self.jobs.get(entry) {
-                let stopped = || self.lock().queue.is_stopped();
-                let outcome = self.attempts.run(job, &stopped);
-                self.record(entry, job, outcome);
+                self.record(entry, job, self.attempt(job));
             } else if self.inspect_needed(entry).is_err() {
                 self.set_state(entry, EntryState::Missing);
             }
@@ -150,7 +146,6 @@ impl<E: Display> Local<'_, E> {
 
     /// Records the result of an attempt.
     fn record(&self, entry: usize, job: &JobSpec, outcome: Outcome) {
-        let events = self.attempts.events;
         let id = job.id.clone();
         let mut shared = self.lock();
         let Shared {
@@ -164,14 +159,14 @@ impl<E: Display> Local<'_, E> {
                 EntryState::Complete
             }
             Outcome::Skipped => {
-                events(&Event::new(&id, EventKind::Skipped));
+                self.emit(&id, EventKind::Skipped);
                 summary.skipped.push(id);
                 EntryState::Complete
             }
             Outcome::HeldByOther(holder) => {
                 if waited.insert(entry) {
                     let what = format!("{holder}, which works on it");
-                    events(&Event::new(&id, EventKind::Waiting(what)));
+                    self.emit(&id, EventKind::Waiting(what));
                 }
                 EntryState::HeldByOther(Instant::now() + self.options.poll)
             }
@@ -197,7 +192,7 @@ impl<E: Display> Local<'_, E> {
     fn inspect_needed(&self, entry: usize) -> Result<(), JobsError> {
         let need = entry.checked_sub(self.jobs.len());
         if let Some(need) = need.and_then(|i| self.outside.get(i)) {
-            let state = state::needed(self.attempts.root, need, &self.options.checks)?;
+            let state = state::needed(self.root, need, &self.options.checks)?;
             let state = match state {
                 CellState::Complete => EntryState::Complete,
                 CellState::Running { .. } => {
@@ -216,8 +211,17 @@ impl<E: Display> Local<'_, E> {
     }
 
     fn block(&self, summary: &mut Summary, id: &JobId, reason: String) {
-        (self.attempts.events)(&Event::new(id, EventKind::Blocked(reason.clone())));
+        self.emit(id, EventKind::Blocked(reason.clone()));
         summary.blocked.push((id.clone(), reason));
+    }
+
+    pub(super) fn emit(&self, id: &JobId, kind: EventKind) {
+        (self.events)(&Event::new(id, kind));
+    }
+
+    /// True once no job is to start any more.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.lock().queue.is_stopped()
     }
 
     /// A poisoned lock is used: a worker that panicked outside a job leaves the queue consistent.
