@@ -8,11 +8,8 @@ use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Number of prompts of a split; in files a number or `"all"`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Count {
-    /// No prompts; 0 in files.
-    #[default]
-    None,
     /// All prompts of the split.
     All,
     /// At most this many.
@@ -28,19 +25,16 @@ impl Count {
     /// The maximum number; `None` for all.
     pub fn limit(self) -> Option<usize> {
         match self {
-            Self::None => Some(0),
             Self::All => None,
             Self::Number(number) => Some(number),
         }
     }
 }
 
-impl From<usize> for Count {
-    fn from(number: usize) -> Self {
-        match number {
-            0 => Self::None,
-            _ => Self::Number(number),
-        }
+impl Default for Count {
+    /// No prompts.
+    fn default() -> Self {
+        Self::Number(0)
     }
 }
 
@@ -74,7 +68,7 @@ impl<'de> Deserialize<'de> for Count {
 
             fn visit_u64<E: Error>(self, number: u64) -> Result<Count, E> {
                 let number = usize::try_from(number).map_err(E::custom)?;
-                Ok(number.into())
+                Ok(Count::Number(number))
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Count, E> {

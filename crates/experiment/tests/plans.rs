@@ -7,6 +7,8 @@ use std::path::Path;
 use common::{Files, SMALL, plan, says, set, wrong};
 use experiment::{Count, JobId, LauncherValue, OnStream, Plan, Segment};
 
+const NONE: Count = Count::Number(0);
+
 const STAGES: &str = r#"include = ["zoo.toml"]
 name = "two"
 [grid]
@@ -75,9 +77,9 @@ fn stages_follow_what_they_start_from_and_cells_the_grid() {
         let segment: &Segment = &plan.jobs[job].config.segments[0];
         (segment.train, segment.test)
     };
-    assert_eq!(counts(0), (Count::Number(100), Count::None));
-    assert_eq!(counts(1), (Count::Number(7), Count::None));
-    assert_eq!(counts(9), (Count::None, Count::All));
+    assert_eq!(counts(0), (Count::Number(100), NONE));
+    assert_eq!(counts(1), (Count::Number(7), NONE));
+    assert_eq!(counts(9), (NONE, Count::All));
     // Only the models in use.
     let targets: Vec<&String> = stream.config.models.targets.keys().collect();
     assert_eq!(targets, ["L"]);
@@ -151,10 +153,10 @@ fn drift_is_one_job_with_segments() {
         let segment = &drift.jobs[job].config.segments[i];
         (segment.train, segment.test)
     };
-    assert_eq!(counts(0, 0), (Count::Number(300), Count::None));
+    assert_eq!(counts(0, 0), (Count::Number(300), NONE));
     assert_eq!(counts(0, 1), (Count::All, Count::Number(5)));
-    assert_eq!(counts(2, 0), (Count::None, Count::None));
-    assert_eq!(counts(2, 1), (Count::None, Count::All));
+    assert_eq!(counts(2, 0), (NONE, NONE));
+    assert_eq!(counts(2, 1), (NONE, Count::All));
     assert_eq!(drift.jobs[0].config.models.targets.len(), 2);
     // Without numbers in the stage, the segments give them.
     let own = text
@@ -165,7 +167,7 @@ fn drift_is_one_job_with_segments() {
         );
     let own = plan(&own);
     assert_eq!(own.jobs[0].config.segments[0].train, Count::Number(300));
-    assert_eq!(own.jobs[0].config.segments[1].train, Count::None);
+    assert_eq!(own.jobs[0].config.segments[1].train, NONE);
 }
 
 #[test]
