@@ -231,16 +231,19 @@ impl Example {
         &self.ids[..ends.max().unwrap_or(0)]
     }
 
-    /// Bytes that it takes, apart from `shared`, which examples of a pair may have in common.
+    /// Bytes that it takes. `shared` counts as its own: only the parts of one response have it in common, until each
+    /// is [narrowed](Self::narrow).
     pub fn bytes(&self) -> usize {
         let law = |chunk: &Chunk| chunk.law.as_ref().map_or(0, TeacherRow::bytes);
         let laws: usize = self.chunks.iter().map(law).sum();
-        let states = size_of_val(&self.states[..]);
         size_of::<Self>()
             + size_of_val(&self.ids[..])
+            + size_of_val(&self.shared[..])
             + size_of_val(&self.chunks[..])
             + laws
-            + states
+            + size_of_val(&self.specials[..])
+            + size_of_val(&self.stands_for[..])
+            + size_of_val(&self.states[..])
     }
 
     /// The example cut to what a drafter with this many positions can read: the end, after the first token where

@@ -165,7 +165,8 @@ fn laws_of_few_tokens_take_little_and_read_the_same() {
     assert_eq!((read(&small), read(&large)), (few, all));
     assert_eq!(read(&ruled_out)[..2], [-1.5, -100.0]);
     assert!(read(&empty).is_empty());
-    let numbers = |example: &Example| example.bytes() - empty.bytes();
+    let columns = |example: &Example| size_of_val(&example.shared[..]);
+    let numbers = |example: &Example| example.bytes() - columns(example) - empty.bytes();
     assert_eq!(numbers(&small), peaks.len() * 6);
     assert_eq!(numbers(&large), 1000 * 2);
 }
@@ -319,6 +320,18 @@ fn fewer_columns_estimate_the_sums_over_all() {
         assert!((mean - 1.0).abs() < 4.0 * spread / 20.0, "{mean}, {spread}");
         assert!(spread < 0.2, "{spread}");
     }
+}
+
+#[test]
+fn the_columns_of_an_example_count_among_its_bytes() {
+    let mut few = taught(2000);
+    few.narrow(0.05, 100, &mut StreamRng::new(1, "few"));
+    let (bytes, columns) = (few.bytes(), few.shared.len());
+    assert!(columns > 200, "{columns}");
+    few.shared = [].into();
+    few.stands_for.clear();
+    // A token and what it stands for take four bytes each.
+    assert_eq!(bytes - few.bytes(), columns * 8);
 }
 
 /// A draft token of a later part may spell the end of an earlier one, whose likelihood its chunk
