@@ -282,7 +282,8 @@ impl BenchArgs {
         let (load_s, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory());
         let walk = subject.tune(self.walk, self.weights);
         let engine = subject.decoder();
-        let room = self.context + if calls.is_empty() { 0 } else { LONGEST_CALL };
+        let after = if calls.is_empty() { 0 } else { LONGEST_CALL };
+        let room = self.context.saturating_add(after);
         if room > engine.max_len() {
             bail!(
                 "--context {}: with the calls timed, {room} tokens are needed, and the model holds {}",
@@ -350,7 +351,7 @@ impl BenchArgs {
             weights: self.weights,
             compact: self.compact,
             threads: self.threads.count(),
-            max_len: self.context + LONGEST_CALL,
+            max_len: self.context.saturating_add(LONGEST_CALL),
             kernels: self.kernels,
             ..EngineOptions::default()
         };

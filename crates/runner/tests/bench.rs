@@ -92,6 +92,21 @@ fn logits_refuse_contexts_the_model_cannot_hold() {
 }
 
 #[test]
+fn contexts_beyond_all_numbers_are_refused_as_others_are() {
+    let most = usize::MAX.to_string();
+    let refused = |command| {
+        bench(&[command, "--model", "models/D", "--context", &most])
+            .assert()
+            .code(2)
+    };
+    for command in ["decode", "prefill"] {
+        refused(command).stderr(contains("the model holds"));
+    }
+    // Where there is no device, that is refused first.
+    refused("device");
+}
+
+#[test]
 fn a_written_checkpoint_is_measured_like_its_shape() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("model");

@@ -100,7 +100,8 @@ impl DeviceBenchArgs {
             bail!("--device: `bench verify` times the processor");
         }
         let longest = ROWS[ROWS.len() - 1];
-        let room = (self.context + longest).max(PROMPTS[PROMPTS.len() - 1]);
+        let called = self.context.saturating_add(longest);
+        let room = called.max(PROMPTS[PROMPTS.len() - 1]);
         let options = EngineOptions {
             weights: self.weights,
             max_len: room,
