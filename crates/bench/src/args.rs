@@ -107,6 +107,20 @@ impl DeviceArgs {
         check_device(device)?;
         Ok(device)
     }
+
+    /// Device of the drafter, where the target is on another machine.
+    ///
+    /// # Errors
+    /// As [`target`](Self::target); a device for the target.
+    pub fn drafter_alone(&self) -> Result<Device> {
+        if self.drafter_device.is_some() && !self.device.is_cpu() {
+            bail!(
+                "--device {}: a target on another machine has no device here\nhint: leave it out; --drafter-device says where the drafter decodes",
+                self.device
+            );
+        }
+        Ok(self.drafter()?)
+    }
 }
 
 /// Options of the PyTorch worker that decodes a target `torch:DIR` or `torch:hf:owner/name`.

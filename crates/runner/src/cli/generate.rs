@@ -224,10 +224,12 @@ impl GenerateArgs {
         if mode != VerifyMode::Exact || self.lookup || self.acceptance != Acceptance::Block {
             bail!("a target on another machine verifies by `exact`, in blocks, without --lookup");
         }
+        self.torch.settings([&*self.target], self.threads)?;
+        let device = self.devices.drafter_alone()?;
         let target = self.target.to_string_lossy().into_owned();
         let mut service = Service::start(Options {
             // Only the drafter is decoded here.
-            engine: self.decode().drafter_engine(),
+            engine: self.decode().drafter_engine().on(device),
             draft_length: self.k,
             parallel: 1,
             queue: 0,

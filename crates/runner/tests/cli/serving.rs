@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use predicates::str::contains;
 use serde_json::{Value, json};
 
-use super::support::{omnidraft, repository};
+use super::support::{omnidraft, refused, repository};
 
 /// A server that is killed when the test ends.
 struct Served {
@@ -161,6 +161,29 @@ fn a_target_elsewhere_answers_as_one_that_is_here() {
     far(&["--drafter", "models/D"])
         .code(2)
         .stderr(contains("hint:"));
+}
+
+#[test]
+fn a_target_elsewhere_has_neither_worker_nor_device_here() {
+    let far = |more: &[&str], said: &[&str]| {
+        let mut command = omnidraft();
+        command.args(["generate", "--target", "http://127.0.0.1:9"]);
+        command.args(["--drafter", "models/D", "--prompt", "Hi"]);
+        refused(command.args(more), said);
+    };
+    far(
+        &["--torch-device", "cpu"],
+        &["--torch-device goes with", "hint: torch:DIR"],
+    );
+    far(
+        &["--device", "gpu", "--drafter-device", "cpu"],
+        &["--device gpu", "hint: leave it out"],
+    );
+    // Alone, it is the drafter's.
+    #[cfg(not(feature = "gpu"))]
+    for option in ["--device", "--drafter-device"] {
+        far(&[option, "gpu"], &["without its engine", "hint:"]);
+    }
 }
 
 #[test]
