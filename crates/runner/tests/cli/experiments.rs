@@ -251,6 +251,18 @@ fn more_than_the_drafter_has_to_learn_is_refused() {
         let both = format!("\"learn.blocks\" = 1 }}{sweep}\n{second}");
         told(&both, &parts);
     }
+    // A value that only a sweep gives, of the arm or of all.
+    let swept = [
+        "experiment.toml:",
+        "learn.blocks: arm `L_DM (blocks = 9)`",
+        "hint: 1 to 2",
+    ];
+    for sweep in [
+        "sweep = { \"learn.blocks\" = [1, 9]",
+        "[sweep]\nlearn = { blocks = [1, 9]",
+    ] {
+        told(&format!("\"learn.every\" = 1 }}\n{sweep}"), &swept);
+    }
     let rank = ["experiment.toml:", "learn.lora.rank: arm `L_DM`", "hint:"];
     told("\"learn.lora.rank\" = 999", &rank);
     told(

@@ -41,13 +41,17 @@ impl Found {
         names.dedup();
         let name = in_file(&arm.name, arm.swept_from.as_ref());
         let index = names.iter().position(|own| *own == name);
-        let own = index.map(|index| format!("arm.{index}.set.{key}"));
-        let said = own.filter(|key| plan.says(key));
-        let place = said.unwrap_or_else(|| key.to_owned());
+        let index = index.unwrap_or_default();
+        let mut swept = arm.swept_from.iter().flat_map(|from| &from.values);
+        let places = match swept.any(|(own, _)| own == key) {
+            // A sweep of its own takes the place of the general one.
+            true => [format!("arm.{index}.sweep.{key}"), format!("sweep.{key}")],
+            false => [format!("arm.{index}.set.{key}"), key.to_owned()],
+        };
         // A default may be more than a small drafter has.
-        if !plan.says(&place) {
+        let Some(place) = places.into_iter().find(|place| plan.says(place)) else {
             return;
-        }
+        };
         let message = format!("arm `{}`: {message}", arm.name);
         self.fault_at(plan.place(&place), key, message, hint);
     }
