@@ -51,18 +51,17 @@ pub struct Published {
 /// # Errors
 /// [`ResultsError::IntoItself`], [`ResultsError::OtherExperiment`]; an unreadable or damaged cell; a file that cannot be written.
 pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, ResultsError> {
-    let made = std::fs::create_dir_all(to);
-    made.map_err(|source| ResultsError::io("create", to, source))?;
-    let real = |path: &Path| {
-        let real = path.canonicalize();
-        real.map_err(|source| ResultsError::io("read", path, source))
-    };
-    let (source, goal) = (real(from)?, real(to)?);
+    let source = from.canonicalize();
+    let source = source.map_err(|source| ResultsError::io("read", from, source))?;
+    // A refusal leaves no folder behind.
+    let goal = real_path(to)?;
     if goal.starts_with(&source) || source.starts_with(&goal) {
         return Err(ResultsError::IntoItself {
             path: to.to_path_buf(),
         });
     }
+    let made = std::fs::create_dir_all(to);
+    made.map_err(|source| ResultsError::io("create", to, source))?;
     let mut published = Published::default();
     let experiment = read_if_there(&from.join(EXPERIMENT_FILE))?;
     let earlier = read_if_there(&to.join(EXPERIMENT_FILE))?;
@@ -109,6 +108,23 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         remove_others(to, &kept)?;
     }
     Ok(published)
+}
+
+/// The real path of a folder, which need not be there yet.
+fn real_path(path: &Path) -> Result<PathBuf, ResultsError> {
+    let failed = |source| ResultsError::io("read", path, source);
+    let whole = std::path::absolute(path).map_err(failed)?;
+    let there = whole.ancestors().find(|path| path.exists());
+    let there = there.unwrap_or(&whole);
+    let mut real = there.canonicalize().map_err(failed)?;
+    for part in whole.strip_prefix(there).into_iter().flat_map(Path::iter) {
+        if part == ".." {
+            real.pop();
+        } else {
+            real.push(part);
+        }
+    }
+    Ok(real)
 }
 
 fn publish_cell(

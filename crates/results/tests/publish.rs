@@ -213,4 +213,8 @@ fn a_folder_is_not_published_into_itself() {
         assert!(matches!(error, ResultsError::IntoItself { .. }));
         assert!(error.hint().is_some());
     }
+    let goal = root.path().join("report");
+    let absent = root.path().join("absent");
+    publish(&absent, &goal, true).unwrap_err();
+    assert!(!goal.exists());
 }
