@@ -75,6 +75,7 @@ impl Stage {
             cells: Vec::new(),
             missing: Vec::new(),
         };
+        let round_overhead = implied_overhead()?;
         for cell in stage.planned.clone() {
             let dir = root.join(&spec.name).join(&cell.cell);
             let missing = |state| Missing {
@@ -90,7 +91,7 @@ impl Stage {
             match reader.manifest().status {
                 CellStatus::Complete => {
                     let path = format!("{}/{}", spec.name, cell.cell);
-                    let cell = read_cell(&reader, path, experiment, wanted)?;
+                    let cell = read_cell(&reader, path, experiment, wanted, round_overhead)?;
                     stage.cells.push(cell);
                 }
                 status => stage.missing.push(missing(status.as_str())),
@@ -150,6 +151,7 @@ fn read_cell(
     path: String,
     experiment: &Experiment,
     wanted: Wanted,
+    round_overhead: f64,
 ) -> Result<Cell, ReportError> {
     let mut rows = reader.prompts()?;
     let (mut facts, mut by_position) = (HashMap::new(), Vec::new());
@@ -182,7 +184,6 @@ fn read_cell(
     }
     let arms: BTreeSet<String> = rows.iter().map(|row| row.arm.clone()).collect();
     let looking_up: BTreeSet<_> = arms.iter().filter(|arm| manifest.looks_up(arm)).collect();
-    let round_overhead = implied_overhead()?;
     let answer = |(index, row): (usize, PromptRow)| {
         let (end_ngrams, end_bytes) = ends.get(&end(&row)).copied().unwrap_or_default();
         Answer {
