@@ -165,14 +165,16 @@ impl TraceFile {
         let reader = contained(|| SerializedFileReader::new(file));
         let reader = reader.map_err(|error| damaged(path, &error))?;
         let info = info(&reader, path)?;
-        let mut starts = vec![0];
+        let (mut starts, mut end) = (vec![0], 0_usize);
         for group in reader.metadata().row_groups() {
-            let rows = usize::try_from(group.num_rows()).unwrap_or(0);
-            if group.total_byte_size() > MOST_GROUP || group.total_byte_size() < 0 {
+            let rows = usize::try_from(group.num_rows()).ok();
+            let fits = (0..=MOST_GROUP).contains(&group.total_byte_size());
+            let Some(next) = rows.and_then(|n| end.checked_add(n)).filter(|_| fits) else {
                 let message = "a row group of an impossible size";
                 return Err(damaged(path, &ParquetError::General(message.to_owned())));
-            }
-            starts.push(starts.last().copied().unwrap_or(0) + rows);
+            };
+            end = next;
+            starts.push(end);
         }
         let mut file = Self {
             path: path.to_owned(),

@@ -1,9 +1,12 @@
 //! A trace reads back as it was written, continues where it stopped, and faults are reported.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use half::f16;
 use lm::LanguageModel;
+use parquet::file::metadata::ParquetMetaDataWriter;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use trace::{
     FORMAT, Law, NgramModel, Record, RowFault, Source, Template, TextLaw, TraceEngine, TraceError,
     TraceFile, TraceInfo, TraceWriter, Traces, Values,
@@ -283,6 +286,33 @@ fn damage_is_told_by_file_and_row() {
     assert!(told > 100, "{told}");
     std::fs::write(&path, "no parquet at all").unwrap();
     assert!(matches!(read(&path), Err(TraceError::Damaged { .. })));
+}
+
+/// A footer that claims fewer rows than none would otherwise hide them.
+#[test]
+fn impossible_numbers_of_rows_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (info, path) = (info(5), folder.path().join("trace.parquet"));
+    write(&path, &info, &records(&info, 40));
+    let file = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
+    let mut footer = file.metadata().clone().into_builder();
+    let mut groups = footer.take_row_groups();
+    let last = groups.pop().unwrap().into_builder().set_num_rows(-1);
+    groups.push(last.build().unwrap());
+    let footer = footer.set_row_groups(groups).build();
+    // The last eight bytes are the footer's length and the name of the format.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let length = bytes.len() - 8;
+    let footer_bytes = u32::from_le_bytes(bytes[length..length + 4].try_into().unwrap());
+    bytes.truncate(length - footer_bytes as usize);
+    let writer = ParquetMetaDataWriter::new(&mut bytes, &footer);
+    writer.finish().unwrap();
+    std::fs::write(&path, bytes).unwrap();
+    let told = read(&path).unwrap_err().to_string();
+    assert!(
+        told.contains("trace.parquet") && told.contains("impossible size"),
+        "{told}"
+    );
 }
 
 /// A change to the tokens, values and rests of a distribution.
