@@ -137,14 +137,15 @@ impl TraceInfo {
             ));
         }
         let bounded = [
-            ("vocab_size", self.vocab_size),
-            ("top", self.top),
-            ("max_prompt_tokens", self.max_prompt_tokens),
-            ("max_tokens", self.max_tokens),
+            ("vocab_size", self.vocab_size, 1),
+            ("top", self.top, 1),
+            ("max_prompt_tokens", self.max_prompt_tokens, 1),
+            ("max_tokens", self.max_tokens, 1),
+            ("tail", self.tail, 0),
         ];
-        for (key, value) in bounded {
-            if value == 0 || value > MOST {
-                return wrong(format!("{key} = {value} is outside 1..={MOST}"));
+        for (key, value, least) in bounded {
+            if !(least..=MOST).contains(&value) {
+                return wrong(format!("{key} = {value} is outside {least}..={MOST}"));
             }
         }
         if self.top > self.vocab_size {

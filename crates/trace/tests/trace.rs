@@ -379,6 +379,9 @@ fn impossible_records_and_settings_are_refused() {
     assert!(told(&|i| i.temperature = 0.7).contains("only greedy answers"));
     assert!(told(&|i| i.stop = vec![12]).contains("outside the vocabulary"));
     assert!(told(&|i| i.format = 9).contains("format 9"));
+    assert!(told(&|i| i.max_tokens = 0).contains("max_tokens = 0 is outside 1..="));
+    // Sums with it would overflow.
+    assert!(told(&|i| i.tail = usize::MAX).contains("is outside 0..="));
     assert!(!path.exists());
 }
 
