@@ -80,7 +80,7 @@ impl<I: TokenId> SuffixCorpus<I> {
         };
         let file = fs::File::open(path).map_err(io)?;
         let found = file.metadata().map_err(io)?.len();
-        let most = (limit + HEADER + CHECKSUM) as u64;
+        let most = limit.saturating_add(HEADER + CHECKSUM) as u64;
         if found > most {
             return Err(CorpusError::TooLarge {
                 path: path.to_owned(),
@@ -261,6 +261,8 @@ mod tests {
         let less = SuffixCorpus::<TargetId>::load(&path, 50_000, 7).unwrap();
         assert!(less.bytes() <= 50_000 && less.len() < whole.len());
         assert!(less.new.tokens.ends_with(&text(149)));
+        let all = SuffixCorpus::<TargetId>::load(&path, usize::MAX, 7).unwrap();
+        assert!(all.new.tokens.ends_with(&text(149)));
         let names = fs::read_dir(folder.path()).unwrap();
         assert_eq!(names.count(), 1, "temporary files are gone");
     }
