@@ -171,6 +171,31 @@ fn a_stop_token_ends_the_response_and_is_kept() {
 }
 
 #[test]
+fn a_limit_that_is_lowered_during_a_response_ends_it() {
+    for (rounds, limit) in [(0, 0), (2, 1)] {
+        let (pair, before) = (pair(), config(VerifyMode::Exact, 0.0, 20));
+        let mut session = session(text_models(1, &pair, 0.5), pair, before.clone());
+        session.start(PROMPT, StreamName::new(1, 0)).unwrap();
+        for _ in 0..rounds {
+            session
+                .round(None, &mut ConstantLength(3), &mut NoSink)
+                .unwrap();
+        }
+        let said = session.response().to_vec();
+        session.configure(SessionConfig {
+            max_new_tokens: limit,
+            ..before
+        });
+        let last = session
+            .round(None, &mut ConstantLength(3), &mut NoSink)
+            .unwrap();
+        assert!(last.emitted.is_empty());
+        assert_eq!(session.response(), said);
+        assert_eq!(session.finished(), Some(Finish::MaxNewTokens));
+    }
+}
+
+#[test]
 fn verified_text_teaches_the_cache_true_ngrams() {
     let mut cache = NgramCache::new(CacheConfig::default());
     let mut inserted = 0;

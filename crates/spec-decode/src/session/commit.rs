@@ -74,7 +74,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     fn cut(&self, running: &Running, result: &Commitment<'_>) -> Vec<TargetId> {
         let accepted = result.proposals[..result.accepted].iter().map(|p| p.target);
         let mut emitted: Vec<TargetId> = accepted.chain([result.last]).collect();
-        emitted.truncate(self.config.max_new_tokens - running.response.len());
+        let limit = self.config.max_new_tokens;
+        emitted.truncate(limit.saturating_sub(running.response.len()));
         if let Some(end) = emitted
             .iter()
             .position(|token| self.config.stop.contains(token))

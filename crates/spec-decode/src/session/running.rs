@@ -80,9 +80,9 @@ impl Running {
         max_new_tokens: usize,
         room: usize,
     ) -> Option<Finish> {
-        let last = self.response.last()?;
-        if stop.contains(last) {
-            Some(Finish::Stop(*last))
+        let last = self.response.last();
+        if let Some(end) = last.filter(|last| stop.contains(*last)) {
+            Some(Finish::Stop(*end))
         } else if self.response.len() >= max_new_tokens {
             Some(Finish::MaxNewTokens)
         } else {
