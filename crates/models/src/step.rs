@@ -58,12 +58,8 @@ impl Stepper {
         context: usize,
     ) -> Result<Self> {
         let longest = model.config().max_position_embeddings;
-        if context == 0 || context + VERIFIED > longest {
-            let most = longest.saturating_sub(VERIFIED);
-            return Err(ModelsError::Context { context, most });
-        }
         let settings = EngineSettings {
-            context: Some(context + VERIFIED),
+            context: Some(with_step(context, longest)?),
             ..settings
         };
         let engine = model.engine(settings)?;
@@ -83,7 +79,7 @@ impl Stepper {
             return Self::new(folder, settings, context);
         }
         let settings = EngineSettings {
-            context: Some(context + VERIFIED),
+            context: Some(with_step(context, target.max_context())?),
             ..settings
         };
         Ok(Self::of(
@@ -129,6 +125,15 @@ impl Stepper {
             seconds += self.step(1)?;
         }
         Ok(seconds / DRAFT_STEPS as f64)
+    }
+}
+
+/// Tokens of a context and of the longest step after it, in a model that holds `longest`.
+fn with_step(context: usize, longest: usize) -> Result<usize> {
+    let most = longest.saturating_sub(VERIFIED);
+    match (1..=most).contains(&context) {
+        true => Ok(context + VERIFIED),
+        false => Err(ModelsError::Context { context, most }),
     }
 }
 
@@ -198,5 +203,19 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     match n {
         0 => f64::NAN,
         _ => 0.5 * (values[(n - 1) / 2] + values[n / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_has_to_leave_room_for_a_step() {
+        assert_eq!(with_step(3, 3 + VERIFIED).unwrap(), 3 + VERIFIED);
+        for (context, longest) in [(0, 9), (4, 3 + VERIFIED), (1, 2), (usize::MAX, 9)] {
+            let told = with_step(context, longest).unwrap_err();
+            assert!(matches!(told, ModelsError::Context { .. }), "{told}");
+        }
     }
 }

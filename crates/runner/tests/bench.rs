@@ -104,6 +104,11 @@ fn contexts_beyond_all_numbers_are_refused_as_others_are() {
     }
     // Where there is no device, that is refused first.
     refused("device");
+    bench(&["steps", "--target", "models/D", "--drafter", "models/D"])
+        .args(["--context", &most])
+        .assert()
+        .code(2)
+        .stderr(contains("of this model"));
 }
 
 #[test]
