@@ -300,11 +300,11 @@ impl DraftingArm {
                 });
             }
         };
-        let swaps = self.control.as_mut().filter(|_| way == Some(Way::Frozen));
-        if let Some(control) = swaps {
-            control.swap(drafter)?;
+        let mut session = Session::new(drafter, target, question.pair.clone(), settings)?;
+        let mut swaps = self.control.as_mut().filter(|_| way == Some(Way::Frozen));
+        if let Some(control) = &mut swaps {
+            session.change_drafter(|drafter| control.swap(drafter))?;
         }
-        let mut session = Session::new(&mut *drafter, target, question.pair.clone(), settings)?;
         if let Some(source) = source {
             session.look_up_in(source);
         }
@@ -338,7 +338,12 @@ impl DraftingArm {
             show: if relabels { Some(&mut show) } else { None },
             between: &mut between,
         };
-        let done = generate(&mut session, question, cache, &mut policy, onlookers)?;
+        let done = generate(&mut session, question, cache, &mut policy, onlookers);
+        if let Some(control) = swaps {
+            // After an error, too: else the learnt weights would count as the first ones.
+            session.change_drafter(|drafter| control.swap(drafter))?;
+        }
+        let done = done?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
             Example::new(
                 Response::of(&session, question.prompt.draft.len()),
@@ -362,9 +367,6 @@ impl DraftingArm {
         drop(session);
         let mut learns = true;
         if let (Some(control), Some(mut answer)) = (&mut self.control, controlled) {
-            if way == Some(Way::Frozen) {
-                control.swap(drafter)?;
-            }
             let source = self.known.source(&arm.decode, vocabulary);
             if let Some(mut source) = source.filter(|_| streamed) {
                 let (mut record, costs) = before;

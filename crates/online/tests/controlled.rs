@@ -5,10 +5,15 @@ use crate::{support, tail};
 use std::collections::BTreeMap;
 
 use adaptive_draft::{Controller, ControllerConfig, RoundCost, Way};
+use distill_loss::{Chunk, Example, TeacherRow};
+use lm::{EngineSettings, LanguageModel, WeightType};
+use models::Engine;
 use ngram_cache::CacheConfig;
-use online::{ArmState, DraftingArm, OnlineError, SavedState, StateFolder, Wanted};
+use online::{ArmState, DraftingArm, OnlineError, Question, SavedState, StateFolder, Wanted};
 use results::{CellReader, PromptRow};
+use spec_decode::{Pair, Prompt, SessionConfig, StreamName, VerifyMode, argmax};
 use support::{Lab, Run, execute, models, models_table};
+use vocab_align::{DraftId, TargetId};
 
 const STREAMED: usize = 40;
 const MORE: usize = 6;
@@ -283,4 +288,89 @@ fn both_updates_at_the_end_of_a_stream_are_charged() {
     assert_eq!(ledger.updates, 2);
     let seconds: f64 = updates.iter().map(|update| update.seconds).sum();
     assert!(ledger.learning >= seconds);
+}
+
+/// A text that a drafter writes by itself, as an example.
+fn own_text(engine: &mut Engine) -> Example {
+    let (mut ids, mut logits) = (vec![300], Vec::new());
+    let columns = engine.vocab_size();
+    while ids.len() < 16 {
+        engine.truncate(0);
+        engine.forward(&ids, &mut logits).unwrap();
+        let row = &logits[logits.len() - columns..];
+        ids.push(argmax(row).unwrap() as u32);
+    }
+    let chunk = |i: usize| {
+        let law = (0..columns as u32).map(|c| if c == ids[i] { -0.1 } else { -9.1 });
+        Chunk {
+            law: Some(TeacherRow::new(law)),
+            log_prob: -0.1,
+            draft: i..i + 1,
+            targets: 1,
+            own: None,
+            special: false,
+        }
+    };
+    Example {
+        chunks: (1..ids.len()).map(chunk).collect(),
+        shared: (0..columns as u32).collect(),
+        ids: ids.clone(),
+        ..Example::default()
+    }
+}
+
+/// The weights are exchanged for the time of an answer with the first ones.
+#[test]
+fn after_an_answer_that_fails_the_first_weights_are_still_the_first() {
+    let lab = Lab::new();
+    let models_table = models_table(&[("L", "L-small")]);
+    let text = format!(
+        "name = \"fails\"\n{models_table}[grid]\ntask = [\"mini-math\"]\n\
+         [stage.stream]\nexclusive = true\nprompts = {{ train = 1 }}\n\
+         [decode]\ncontroller = true\n[learn]\nevery = 1\nlr = 0.1\nblocks = 1\n\
+         [[arm]]\npreset = \"L_DM\"\n"
+    );
+    let plan = lab.load(&text).unwrap();
+    let (job, drafter) = (&plan.jobs[0].config, tail::folder());
+    let mut arm = DraftingArm::new(&job.arms[0], &[], &drafter, None, job).unwrap();
+    arm.turn_to("L", "mini-math").unwrap();
+    let mut engine = tail::engine(0);
+    // At this rate the first update spoils what the drafter knew.
+    arm.learn(tail::example(0, &mut engine)).unwrap();
+    let update = arm.learn(own_text(&mut engine)).unwrap().unwrap();
+    let agreed = update.agreed.unwrap();
+    assert!(agreed.learner < agreed.frozen, "{agreed:?}");
+
+    let pair = Pair::shared(drafter.vocabulary.retag());
+    let session = SessionConfig::new(VerifyMode::Tli, 8);
+    let ids = tail::example(1, &mut engine).ids;
+    let mut drafts = |from: usize, context: Option<usize>| {
+        let prompt = || ids[from..from + 6].iter().copied();
+        let draft: Vec<DraftId> = prompt().map(DraftId).collect();
+        let target: Vec<TargetId> = prompt().map(TargetId).collect();
+        let question = Question {
+            pair: &pair,
+            session: &session,
+            prompt: Prompt {
+                draft: &draft,
+                target: &target,
+            },
+            name: StreamName::new(1, 0),
+            streamed: false,
+            padded: false,
+        };
+        let settings = EngineSettings {
+            context,
+            ..EngineSettings::new(WeightType::F32, 1)
+        };
+        let mut target = drafter.engine(settings).unwrap();
+        let answered = arm.answer(&job.arms[0], &mut target, &question)?;
+        let rounds = answered.generation.rounds.into_iter();
+        Ok::<_, OnlineError>(rounds.map(|round| round.draft).collect::<Vec<_>>())
+    };
+    let prompts = [0, 6, 12];
+    let first = prompts.map(|from| drafts(from, None).unwrap());
+    // The prompt is longer than this target's cache.
+    assert!(drafts(0, Some(4)).is_err());
+    assert_eq!(prompts.map(|from| drafts(from, None).unwrap()), first);
 }
