@@ -175,7 +175,6 @@ struct Apply<'a> {
     step: Step,
     x: &'a Handle,
     matrix: &'a Matrix,
-    bias: Option<&'a Handle>,
     to: &'a Handle,
     /// Length of a row of `to`, and number of its rows.
     to_stride: usize,
@@ -310,7 +309,7 @@ impl Pass<'_> {
             // The residual stream is in order, because norms and branches read it too.
             apart: !std::ptr::eq(what.x, &self.scratch.hidden),
             epilogue: what.epilogue,
-            biased: what.bias.is_some(),
+            biased: matrix.bias.is_some(),
         };
         let x_stride = stride(shape.inputs);
         let sizes = SizesLaunch::new(
@@ -324,19 +323,18 @@ impl Pass<'_> {
         );
         let buffers = Buffers {
             x: arg(what.x, PASS * x_stride / 4),
-            bias: arg(what.bias.unwrap_or(self.nothing), shape.outputs),
+            bias: arg(matrix.bias.as_ref().unwrap_or(self.nothing), shape.outputs),
             to: arg(what.to, what.to_rows * what.to_stride),
         };
         launch(self.client, matrix, buffers, sizes, tiles, plan);
     }
 
     /// A projection into a buffer of activations.
-    fn project(&self, step: Step, x: &Handle, matrix: &Matrix, bias: Option<&Handle>, to: &Handle) {
+    fn project(&self, step: Step, x: &Handle, matrix: &Matrix, to: &Handle) {
         self.apply(Apply {
             step,
             x,
             matrix,
-            bias,
             to,
             to_stride: stride(matrix.shape.outputs),
             to_rows: PASS,
@@ -347,24 +345,16 @@ impl Pass<'_> {
 
     /// Adds the output of attention or MLP to the residual stream: its projection, through its norm
     /// if it has one, times the residual multiplier.
-    fn add_branch(
-        &self,
-        step: Step,
-        x: &Handle,
-        matrix: &Matrix,
-        bias: Option<&Handle>,
-        weight: Option<&Handle>,
-    ) {
+    fn add_branch(&self, step: Step, x: &Handle, matrix: &Matrix, weight: Option<&Handle>) {
         match weight {
             Some(weight) => {
-                self.project(step, x, matrix, bias, &self.scratch.branch);
+                self.project(step, x, matrix, &self.scratch.branch);
                 self.norm(&self.scratch.branch, weight, &self.scratch.hidden, true);
             }
             None => self.apply(Apply {
                 step,
                 x,
                 matrix,
-                bias,
                 to: &self.scratch.hidden,
                 to_stride: stride(matrix.shape.outputs),
                 to_rows: PASS,
@@ -376,20 +366,14 @@ impl Pass<'_> {
 
     fn attention(&self, layer: usize, block: &BlockWeights, only_keys: bool) {
         let x = self.input(block.attention_in.as_ref());
-        let bias = block.qkv_bias.as_ref();
-        self.project(Step::Qkv, x, &block.qkv, bias, &self.scratch.qkv);
+        self.project(Step::Qkv, x, &block.qkv, &self.scratch.qkv);
         match self.kv {
             KvType::F32 => self.place_and_attend::<f32>(layer, block, only_keys),
             KvType::F16 => self.place_and_attend::<half::f16>(layer, block, only_keys),
         }
         if !only_keys {
-            self.add_branch(
-                Step::Out,
-                &self.scratch.mixed,
-                &block.out,
-                block.out_bias.as_ref(),
-                block.attention_out.as_ref(),
-            );
+            let norm = block.attention_out.as_ref();
+            self.add_branch(Step::Out, &self.scratch.mixed, &block.out, norm);
         }
     }
 
@@ -548,20 +532,14 @@ impl Pass<'_> {
             step: Step::GateUp,
             x,
             matrix: &block.gate_up,
-            bias: block.gate_up_bias.as_ref(),
             to: &self.scratch.gated,
             to_stride: stride(self.config.intermediate_size),
             to_rows: PASS,
             epilogue: Epilogue::Gated(Gate::from(self.config.block.activation)),
             scale: 1.0,
         });
-        self.add_branch(
-            Step::Down,
-            &self.scratch.gated,
-            &block.down,
-            block.down_bias.as_ref(),
-            block.mlp_out.as_ref(),
-        );
+        let norm = block.mlp_out.as_ref();
+        self.add_branch(Step::Down, &self.scratch.gated, &block.down, norm);
     }
 
     fn head(&self) {
@@ -570,7 +548,6 @@ impl Pass<'_> {
             step: Step::Head,
             x,
             matrix: &self.weights.head,
-            bias: None,
             to: &self.scratch.logits,
             to_stride: self.config.vocab_size,
             to_rows: SCORED,

@@ -101,6 +101,7 @@ pub fn time_kernels(
                 words: upload(client, &weights),
                 scales: upload(client, &scales),
                 units: upload(client, &vec![0x3c00_0000; shape.units()]),
+                bias: None,
             })
         })
         .collect();

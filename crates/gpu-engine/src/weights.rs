@@ -22,15 +22,16 @@ pub(crate) fn stride(width: usize) -> usize {
     width.next_multiple_of(PADDING)
 }
 
-/// A matrix.
+/// A matrix, and its bias if it has one.
 pub(crate) struct Matrix {
     pub(crate) shape: Shape,
     pub(crate) words: Handle,
     pub(crate) scales: Handle,
     pub(crate) units: Handle,
+    pub(crate) bias: Option<Handle>,
 }
 
-/// One block. Norms and biases that a model lacks are `None`.
+/// One block. Norms that a model lacks are `None`.
 pub(crate) struct BlockWeights {
     pub(crate) attention_in: Option<Handle>,
     pub(crate) attention_out: Option<Handle>,
@@ -40,14 +41,10 @@ pub(crate) struct BlockWeights {
     pub(crate) key_norm: Option<Handle>,
     /// Queries, keys, values.
     pub(crate) qkv: Matrix,
-    pub(crate) qkv_bias: Option<Handle>,
     pub(crate) out: Matrix,
-    pub(crate) out_bias: Option<Handle>,
     /// Gate and up rows in turn.
     pub(crate) gate_up: Matrix,
-    pub(crate) gate_up_bias: Option<Handle>,
     pub(crate) down: Matrix,
-    pub(crate) down_bias: Option<Handle>,
 }
 
 /// Rows of the embedding.
@@ -157,6 +154,7 @@ impl Loader<'_> {
         handle
     }
 
+    /// A matrix without a bias.
     fn matrix(&mut self, parts: &[Part], shape: Shape) -> Result<Matrix, LmError> {
         let Packed {
             words: packed,
@@ -168,7 +166,46 @@ impl Loader<'_> {
             words: self.put(&packed),
             scales: self.put(&scales),
             units: self.put(words(&units)),
+            bias: None,
         })
+    }
+
+    /// A projection of a block: the rows of its parts one after the other, or alternating, and
+    /// their biases in the same order.
+    fn projection(
+        &mut self,
+        layer: usize,
+        biased: bool,
+        parts: &[(&str, usize)],
+        in_turn: bool,
+        shape: Shape,
+    ) -> Result<Matrix, LmError> {
+        let name = |part: &str, kind: &str| in_layer(layer, &format!("{part}.{kind}"));
+        let (mut weights, mut end) = (Vec::new(), 0);
+        for (i, (part, rows)) in parts.iter().enumerate() {
+            let (first, step) = match in_turn {
+                true => (i, parts.len()),
+                false => (end, 1),
+            };
+            weights.push(Part {
+                name: name(part, "weight"),
+                rows: *rows,
+                first,
+                step,
+            });
+            end += rows;
+        }
+        let mut matrix = self.matrix(&weights, shape)?;
+        if biased {
+            let mut bias = vec![0.0; end];
+            for ((part, rows), Part { first, step, .. }) in parts.iter().zip(&weights) {
+                let read = self.read(&name(part, "bias"), *rows)?;
+                let to = bias[*first..].iter_mut().step_by(*step);
+                to.zip(read).for_each(|(to, read)| *to = read);
+            }
+            matrix.bias = Some(self.put(words(&bias)));
+        }
+        Ok(matrix)
     }
 
     fn read(&self, name: &str, len: usize) -> Result<Vec<f32>, LmError> {
@@ -184,30 +221,6 @@ impl Loader<'_> {
         }
         weight.resize(padded, 0.0);
         Ok(self.put(words(&weight)))
-    }
-
-    /// Biases one after the other, or alternating.
-    fn biases(
-        &mut self,
-        there: bool,
-        layer: usize,
-        parts: &[(&str, usize)],
-        in_turn: bool,
-    ) -> Result<Option<Handle>, LmError> {
-        if !there {
-            return Ok(None);
-        }
-        let read = |(part, len): &(&str, usize)| {
-            self.read(&in_layer(layer, &format!("{part}.bias")), *len)
-        };
-        let parts: Vec<Vec<f32>> = parts.iter().map(read).collect::<Result<_, _>>()?;
-        let all: Vec<f32> = match in_turn {
-            false => parts.concat(),
-            true => (0..parts[0].len())
-                .flat_map(|i| parts.iter().map(move |part| part[i]))
-                .collect(),
-        };
-        Ok(Some(self.put(words(&all))))
     }
 
     fn table(&mut self, format: Format) -> Result<Table, LmError> {
@@ -246,12 +259,6 @@ impl Loader<'_> {
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (config.q_width(), config.kv_width());
         let names = config.block.norms.names();
-        let part = |name: &str, rows, first, step| Part {
-            name: in_layer(layer, &format!("{name}.weight")),
-            rows,
-            first,
-            step,
-        };
         let mut norm = |name: Option<&str>| match name {
             None => Ok(None),
             Some(name) => self.norm(&in_layer(layer, name), d, stride(d)).map(Some),
@@ -277,38 +284,38 @@ impl Loader<'_> {
             mlp_out,
             query_norm: heads("self_attn.q_norm.weight", of_queries)?,
             key_norm: heads("self_attn.k_norm.weight", of_keys)?,
-            qkv: self.matrix(
-                &[
-                    part("self_attn.q_proj", q, 0, 1),
-                    part("self_attn.k_proj", kv, q, 1),
-                    part("self_attn.v_proj", kv, q + kv, 1),
-                ],
-                shapes.qkv,
-            )?,
-            qkv_bias: self.biases(
-                biases.qkv,
+            qkv: self.projection(
                 layer,
+                biases.qkv,
                 &[
                     ("self_attn.q_proj", q),
                     ("self_attn.k_proj", kv),
                     ("self_attn.v_proj", kv),
                 ],
                 false,
+                shapes.qkv,
             )?,
-            out: self.matrix(&[part("self_attn.o_proj", d, 0, 1)], shapes.out)?,
-            out_bias: self.biases(biases.out, layer, &[("self_attn.o_proj", d)], false)?,
-            gate_up: self.matrix(
-                &[part("mlp.gate_proj", f, 0, 2), part("mlp.up_proj", f, 1, 2)],
-                shapes.gate_up,
-            )?,
-            gate_up_bias: self.biases(
-                biases.mlp,
+            out: self.projection(
                 layer,
+                biases.out,
+                &[("self_attn.o_proj", d)],
+                false,
+                shapes.out,
+            )?,
+            gate_up: self.projection(
+                layer,
+                biases.mlp,
                 &[("mlp.gate_proj", f), ("mlp.up_proj", f)],
                 true,
+                shapes.gate_up,
             )?,
-            down: self.matrix(&[part("mlp.down_proj", d, 0, 1)], shapes.down)?,
-            down_bias: self.biases(biases.mlp, layer, &[("mlp.down_proj", d)], false)?,
+            down: self.projection(
+                layer,
+                biases.mlp,
+                &[("mlp.down_proj", d)],
+                false,
+                shapes.down,
+            )?,
         })
     }
 
@@ -342,6 +349,7 @@ impl Loader<'_> {
                 words: table.words.clone(),
                 scales: self.gpu.nothing().clone(),
                 units: self.gpu.nothing().clone(),
+                bias: None,
             },
             false => {
                 let name = match config.tie_word_embeddings {
@@ -410,6 +418,7 @@ impl Weights {
         let mut all = vec![self.table.words.clone(), self.norm.clone()];
         let matrix = |all: &mut Vec<Handle>, matrix: &Matrix| {
             all.extend([&matrix.words, &matrix.scales, &matrix.units].map(Handle::clone));
+            all.extend(matrix.bias.clone());
         };
         for block in &self.blocks {
             let norms = [
@@ -421,15 +430,8 @@ impl Weights {
                 &block.key_norm,
             ];
             all.extend(norms.into_iter().flatten().cloned());
-            let matrices = [
-                (&block.qkv, &block.qkv_bias),
-                (&block.out, &block.out_bias),
-                (&block.gate_up, &block.gate_up_bias),
-                (&block.down, &block.down_bias),
-            ];
-            for (of, bias) in matrices {
+            for of in [&block.qkv, &block.out, &block.gate_up, &block.down] {
                 matrix(&mut all, of);
-                all.extend(bias.clone());
             }
         }
         if !self.tied {
