@@ -97,7 +97,7 @@ impl GpuWeights {
 
     /// Size on the device in bytes.
     pub fn bytes(&self) -> usize {
-        self.weights.bytes()
+        self.weights.bytes
     }
 
     /// A weak reference to the weights.
@@ -292,7 +292,7 @@ impl GpuEngine {
     /// Rotary tables and the buffers of attention are not counted.
     pub fn memory(&self) -> [usize; 3] {
         [
-            self.weights.bytes(),
+            self.weights.bytes,
             self.cache.bytes(&self.config),
             self.scratch.bytes(),
         ]
@@ -300,7 +300,7 @@ impl GpuEngine {
 
     /// Number of bytes of weights that a forward reads. It bounds the speed if memory does.
     pub fn weight_bytes_per_forward(&self) -> usize {
-        self.weights.per_forward()
+        self.weights.per_forward
     }
 
     /// Drops all results of the previous weights.

@@ -63,10 +63,12 @@ pub(crate) struct Weights {
     pub(crate) blocks: Vec<BlockWeights>,
     pub(crate) norm: Handle,
     pub(crate) head: Matrix,
-    /// True if the head is the table.
-    tied: bool,
-    bytes: usize,
-    per_forward: usize,
+    /// All buffers, in the order in which a loader fills them.
+    buffers: Vec<Handle>,
+    /// Size on the device in bytes.
+    pub(crate) bytes: usize,
+    /// Size in bytes of the matrices, all of which a forward reads.
+    pub(crate) per_forward: usize,
 }
 
 /// The sizes of the matrices of a model.
@@ -103,42 +105,14 @@ impl Shapes {
     }
 }
 
-/// Destination of packed words.
-trait Place: Send {
-    /// The next buffer, filled with these words.
-    fn put(&mut self, client: &Client, words: &[u32]) -> Handle;
-}
-
-/// Destination that makes new buffers.
-struct Fresh;
-
-impl Place for Fresh {
-    fn put(&mut self, client: &Client, words: &[u32]) -> Handle {
-        upload(client, words)
-    }
-}
-
-/// Destination that overwrites existing buffers of weights, in the order in which they were made.
-struct Over(std::vec::IntoIter<Handle>);
-
-impl Place for Over {
-    fn put(&mut self, client: &Client, words: &[u32]) -> Handle {
-        match self.0.next() {
-            Some(handle) => {
-                write(client, &handle, words);
-                handle
-            }
-            None => upload(client, words),
-        }
-    }
-}
-
 /// Reads and uploads the weights.
 struct Loader<'a> {
     gpu: &'a Gpu,
     source: &'a dyn TensorSource,
     threads: usize,
-    place: &'a mut dyn Place,
+    /// Buffers to overwrite, in the order in which they were filled. Where there are none, new ones
+    /// are made.
+    old: std::slice::Iter<'a, Handle>,
     /// Buffers filled so far, in order.
     put: Vec<Handle>,
     bytes: usize,
@@ -147,9 +121,16 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn put(&mut self, words: &[u32]) -> Handle {
         self.bytes += size_of_val(words);
-        let (gpu, place) = (self.gpu, &mut self.place);
-        let handle = gpu
-            .run(|client| client.memory_persistent_allocation((), |()| place.put(client, words)));
+        let old = self.old.next();
+        let handle = self.gpu.run(|client| {
+            client.memory_persistent_allocation((), |()| match old {
+                Some(handle) => {
+                    write(client, handle, words);
+                    handle.clone()
+                }
+                None => upload(client, words),
+            })
+        });
         self.put.push(handle.clone());
         handle
     }
@@ -319,7 +300,7 @@ impl Loader<'_> {
         })
     }
 
-    fn all(&mut self, weights: WeightType) -> Result<Weights, LmError> {
+    fn all(mut self, weights: WeightType) -> Result<Weights, LmError> {
         let config = self.source.config();
         let shapes = Shapes::of(config, weights);
         let d = config.hidden_size;
@@ -371,7 +352,7 @@ impl Loader<'_> {
             table,
             blocks,
             norm,
-            tied,
+            buffers: self.put,
             bytes: self.bytes,
             per_forward: config.num_layers * of_block + shapes.head.bytes(),
             head,
@@ -389,65 +370,15 @@ impl Weights {
         threads: usize,
         old: Option<&Self>,
     ) -> Result<Self, LmError> {
-        let (mut fresh, mut over);
-        let place: &mut dyn Place = match old {
-            None => {
-                fresh = Fresh;
-                &mut fresh
-            }
-            Some(old) => {
-                over = Over(old.handles().into_iter());
-                &mut over
-            }
-        };
-        let mut loader = Loader {
+        let loader = Loader {
             gpu,
             source,
             threads: threads.max(1),
-            place,
+            old: old.map_or(&[] as &[Handle], |old| &old.buffers).iter(),
             put: Vec::new(),
             bytes: 0,
         };
-        let loaded = loader.all(weights)?;
-        debug_assert_eq!(loader.put.len(), loaded.handles().len());
-        Ok(loaded)
-    }
-
-    /// The buffers in the order in which a loader fills them.
-    fn handles(&self) -> Vec<Handle> {
-        let mut all = vec![self.table.words.clone(), self.norm.clone()];
-        let matrix = |all: &mut Vec<Handle>, matrix: &Matrix| {
-            all.extend([&matrix.words, &matrix.scales, &matrix.units].map(Handle::clone));
-            all.extend(matrix.bias.clone());
-        };
-        for block in &self.blocks {
-            let norms = [
-                &block.attention_in,
-                &block.attention_out,
-                &block.mlp_in,
-                &block.mlp_out,
-                &block.query_norm,
-                &block.key_norm,
-            ];
-            all.extend(norms.into_iter().flatten().cloned());
-            for of in [&block.qkv, &block.out, &block.gate_up, &block.down] {
-                matrix(&mut all, of);
-            }
-        }
-        if !self.tied {
-            matrix(&mut all, &self.head);
-        }
-        all
-    }
-
-    /// Size on the device in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Size in bytes of the matrices, all of which a forward reads.
-    pub(crate) fn per_forward(&self) -> usize {
-        self.per_forward
+        loader.all(weights)
     }
 }
 
