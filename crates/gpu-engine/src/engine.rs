@@ -4,7 +4,7 @@ mod logits;
 mod steps;
 
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
@@ -70,12 +70,7 @@ fn replays(gpu: &Gpu) -> bool {
 /// Weights of a model on a device, without an engine. A clone shares the weights. Engines built
 /// with it share them too, until they load others.
 #[derive(Clone)]
-pub struct GpuWeights {
-    gpu: Gpu,
-    config: LmConfig,
-    kind: WeightType,
-    weights: Arc<Weights>,
-}
+pub struct GpuWeights(Arc<Weights>);
 
 impl GpuWeights {
     /// Packs the weights of a source and uploads them to the device.
@@ -87,48 +82,28 @@ impl GpuWeights {
         source.check()?;
         let (gpu, kind) = (&options.gpu, options.weights);
         let weights = Weights::load(gpu, source, kind, options.threads, None)?;
-        Ok(Self {
-            gpu: gpu.clone(),
-            config: source.config().clone(),
-            kind,
-            weights: Arc::new(weights),
-        })
+        Ok(Self(Arc::new(weights)))
     }
 
     /// Size on the device in bytes.
     pub fn bytes(&self) -> usize {
-        self.weights.bytes
+        self.0.bytes
     }
 
     /// A weak reference to the weights.
     pub fn downgrade(&self) -> WeakGpuWeights {
-        WeakGpuWeights {
-            gpu: self.gpu.clone(),
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: Arc::downgrade(&self.weights),
-        }
+        WeakGpuWeights(Arc::downgrade(&self.0))
     }
 }
 
 /// A weak reference to [`GpuWeights`].
 #[derive(Clone)]
-pub struct WeakGpuWeights {
-    gpu: Gpu,
-    config: LmConfig,
-    kind: WeightType,
-    weights: std::sync::Weak<Weights>,
-}
+pub struct WeakGpuWeights(Weak<Weights>);
 
 impl WeakGpuWeights {
     /// The weights, if any owner still holds them.
     pub fn upgrade(&self) -> Option<GpuWeights> {
-        Some(GpuWeights {
-            gpu: self.gpu.clone(),
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: self.weights.upgrade()?,
-        })
+        self.0.upgrade().map(GpuWeights)
     }
 }
 
@@ -144,9 +119,6 @@ impl WeakGpuWeights {
 pub struct GpuEngine {
     /// The first field, so that it is dropped before the buffers that it names.
     recordings: Recordings,
-    gpu: Gpu,
-    config: LmConfig,
-    kind: WeightType,
     kv: KvType,
     threads: usize,
     weights: Arc<Weights>,
@@ -179,15 +151,11 @@ impl GpuEngine {
     /// device does not compute in the type of the cache; [`GpuError::Buffer`] for a vocabulary
     /// whose logits exceed the largest buffer.
     pub fn with_weights(packed: GpuWeights, options: GpuOptions) -> Result<Self, LmError> {
-        let GpuWeights {
-            gpu,
-            config,
-            kind,
-            weights,
-        } = packed;
-        if kind != options.weights {
+        let GpuWeights(weights) = packed;
+        if weights.kind != options.weights {
             return Err(LmError::OtherModel);
         }
+        let (gpu, config) = (&weights.gpu, &weights.config);
         let narrow = half::f16::elem_type_native();
         let has_f16 = gpu.run(|client| client.properties().supports_type(narrow));
         if options.kv == KvType::F16 && !has_f16 {
@@ -195,8 +163,8 @@ impl GpuEngine {
         }
         let max_len = options.max_len.min(config.max_context());
         Ok(Self {
-            cache: Cache::new(&gpu, &config, options.kv, max_len)?,
-            scratch: Scratch::new(&gpu, &config)?,
+            cache: Cache::new(gpu, config, options.kv, max_len)?,
+            scratch: Scratch::new(gpu, config)?,
             kv: options.kv,
             threads: options.threads,
             len: 0,
@@ -206,9 +174,6 @@ impl GpuEngine {
             state: Vec::new(),
             replay: options.replay,
             recordings: Recordings::default(),
-            gpu,
-            config,
-            kind,
             weights,
         })
     }
@@ -221,13 +186,15 @@ impl GpuEngine {
     /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is
     /// then unchanged, unless a file could not be read to its end.
     pub fn load_weights(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
-        if *source.config() != self.config {
+        if *source.config() != self.weights.config {
             return Err(LmError::OtherModel);
         }
         source.check()?;
         self.forget();
-        let old = Arc::get_mut(&mut self.weights).map(|weights| &*weights);
-        let loaded = Weights::load(&self.gpu, source, self.kind, self.threads, old)?;
+        let alone = Arc::get_mut(&mut self.weights).is_some();
+        let now = &*self.weights;
+        let old = alone.then_some(now);
+        let loaded = Weights::load(&now.gpu, source, now.kind, self.threads, old)?;
         self.weights = Arc::new(loaded);
         Ok(())
     }
@@ -238,22 +205,17 @@ impl GpuEngine {
     /// # Errors
     /// [`LmError::OtherModel`] if configuration or type differ. Nothing is changed then.
     pub fn swap_weights(&mut self, packed: &mut GpuWeights) -> Result<(), LmError> {
-        if packed.config != self.config || packed.kind != self.kind {
+        if packed.0.config != self.weights.config || packed.0.kind != self.weights.kind {
             return Err(LmError::OtherModel);
         }
-        std::mem::swap(&mut self.weights, &mut packed.weights);
+        std::mem::swap(&mut self.weights, &mut packed.0);
         self.forget();
         Ok(())
     }
 
     /// The weights, for sharing.
     pub fn packed(&self) -> GpuWeights {
-        GpuWeights {
-            gpu: self.gpu.clone(),
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: Arc::clone(&self.weights),
-        }
+        GpuWeights(Arc::clone(&self.weights))
     }
 
     /// Compiles the kernels for every number of rows, so that no later call waits for it: on a GPU
@@ -280,12 +242,12 @@ impl GpuEngine {
 
     /// Shape of the model.
     pub fn config(&self) -> &LmConfig {
-        &self.config
+        &self.weights.config
     }
 
     /// Device that computes.
     pub fn gpu(&self) -> &Gpu {
-        &self.gpu
+        &self.weights.gpu
     }
 
     /// Sizes on the device in bytes: weights, keys and values at their largest so far, activations.
@@ -293,7 +255,7 @@ impl GpuEngine {
     pub fn memory(&self) -> [usize; 3] {
         [
             self.weights.bytes,
-            self.cache.bytes(&self.config),
+            self.cache.bytes(&self.weights.config),
             self.scratch.bytes(),
         ]
     }
@@ -330,7 +292,7 @@ impl GpuEngine {
             false => (blocks, ids.len()),
         };
         let mut recordings = std::mem::take(&mut self.recordings);
-        let done = self.gpu.run(|client| {
+        let done = self.weights.gpu.run(|client| {
             client.write(&self.scratch.params, Bytes::from_elems(params));
             let pass = self.whole_pass(client, blocks, count);
             match recorded {
@@ -351,12 +313,12 @@ impl GpuEngine {
     fn whole_pass<'a>(&'a self, client: &'a Client, blocks: usize, count: usize) -> Pass<'a> {
         Pass {
             client,
-            config: &self.config,
+            config: &self.weights.config,
             weights: &self.weights,
             scratch: &self.scratch,
             cache: &self.cache,
             kv: self.kv,
-            nothing: self.gpu.nothing(),
+            nothing: self.weights.gpu.nothing(),
             blocks,
             count,
             cubes: None,
@@ -369,7 +331,7 @@ impl GpuEngine {
     fn reserve(&mut self, len: usize) -> Result<(), GpuError> {
         let capacity = self.cache.capacity;
         self.cache
-            .reserve(&self.gpu, &self.config, len, self.max_len)?;
+            .reserve(&self.weights.gpu, &self.weights.config, len, self.max_len)?;
         if self.cache.capacity != capacity {
             // Recordings name the buffers that are replaced here.
             self.recordings.clear();
@@ -380,7 +342,7 @@ impl GpuEngine {
 
 impl LanguageModel for GpuEngine {
     fn vocab_size(&self) -> usize {
-        self.config.vocab_size
+        self.weights.config.vocab_size
     }
 
     fn len(&self) -> usize {
@@ -396,7 +358,7 @@ impl LanguageModel for GpuEngine {
     }
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        let vocab = self.config.vocab_size;
+        let vocab = self.weights.config.vocab_size;
         check_call(ids, self.len, self.max_len, vocab)?;
         logits.resize(ids.len() * vocab, 0.0);
         let before = self.len;
@@ -412,7 +374,7 @@ impl LanguageModel for GpuEngine {
     }
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        check_call(ids, self.len, self.max_len, self.weights.config.vocab_size)?;
         self.state.clear();
         self.scored = 0;
         let mut rest = ids;

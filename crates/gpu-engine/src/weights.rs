@@ -57,8 +57,11 @@ pub(crate) struct Table {
     pub(crate) format: Format,
 }
 
-/// All weights of a model.
+/// All weights of a model on a device.
 pub(crate) struct Weights {
+    pub(crate) gpu: Gpu,
+    pub(crate) config: LmConfig,
+    pub(crate) kind: WeightType,
     pub(crate) table: Table,
     pub(crate) blocks: Vec<BlockWeights>,
     pub(crate) norm: Handle,
@@ -349,6 +352,9 @@ impl Loader<'_> {
         let of_block = [&shapes.qkv, &shapes.out, &shapes.gate_up, &shapes.down];
         let of_block: usize = of_block.into_iter().map(Shape::bytes).sum();
         Ok(Weights {
+            gpu: self.gpu.clone(),
+            config: config.clone(),
+            kind: weights,
             table,
             blocks,
             norm,

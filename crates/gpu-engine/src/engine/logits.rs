@@ -40,17 +40,17 @@ impl GpuEngine {
     /// its token.
     pub(super) fn fetch(&mut self, rows: Range<usize>, logits: &mut [f32]) -> Result<(), LmError> {
         let size = size_of::<f32>();
-        let vocab = self.config.vocab_size;
+        let vocab = self.weights.config.vocab_size;
         let of_rows = self.scratch.logits.clone();
         let of_rows = of_rows.offset_start((rows.start * vocab * size) as u64);
         let mut wanted = vec![of_rows.offset_end(((SCORED - rows.end) * vocab * size) as u64)];
         if rows.end == self.scored {
-            let row = stride(self.config.hidden_size);
+            let row = stride(self.weights.config.hidden_size);
             let state = self.scratch.normed.clone();
             let state = state.offset_start(((rows.end - 1) * row * size) as u64);
             wanted.push(state.offset_end(((PASS - rows.end) * row * size) as u64));
         }
-        let read = self.gpu.read(wanted)?;
+        let read = self.weights.gpu.read(wanted)?;
         self.fetched += read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         let (Some(rows), state) = (read.first(), read.get(1)) else {
             return Err(failed("no buffer came back").into());
@@ -59,18 +59,18 @@ impl GpuEngine {
         if let Some(state) = state {
             let fours = self.weights.head.shape.format.fours();
             self.state = in_order(f32::from_bytes(state), fours);
-            self.state.truncate(self.config.hidden_size);
+            self.state.truncate(self.weights.config.hidden_size);
         }
         Ok(())
     }
 
     /// Order and column of the best logit of every chunk, for every row of the last pass.
     fn tops(&mut self) -> Result<Vec<u32>, LmError> {
-        let (vocab, rows) = (self.config.vocab_size, self.scored);
+        let (vocab, rows) = (self.weights.config.vocab_size, self.scored);
         let words = 2 * vocab.div_ceil(best::CHUNK);
         let used = self.scratch.tops.clone();
         let used = used.offset_end(((SCORED - rows) * words * size_of::<u32>()) as u64);
-        self.gpu.run(|client| {
+        self.weights.gpu.run(|client| {
             let grid = CubeCount::Static(words as u32 / 2, rows as u32, 1);
             // SAFETY: columns end with the vocabulary, rows with those that were scored.
             unsafe {
@@ -84,7 +84,7 @@ impl GpuEngine {
                 );
             }
         });
-        let read = self.gpu.read(vec![used])?;
+        let read = self.weights.gpu.read(vec![used])?;
         let read = read.first().ok_or_else(|| failed("no buffer came back"))?;
         self.fetched += read.len() as u64;
         Ok(u32::from_bytes(read).to_vec())
@@ -93,7 +93,7 @@ impl GpuEngine {
 
 impl DeviceLogits for GpuEngine {
     fn score(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        check_call(ids, self.len, self.max_len, self.weights.config.vocab_size)?;
         self.state.clear();
         self.scored = 0;
         let rows = ids.len();
@@ -114,7 +114,7 @@ impl DeviceLogits for GpuEngine {
             return Ok(());
         }
         let tops = self.tops()?;
-        let of_row = 2 * self.config.vocab_size.div_ceil(best::CHUNK);
+        let of_row = 2 * self.weights.config.vocab_size.div_ceil(best::CHUNK);
         columns.extend(tops.chunks(of_row).map(best_of));
         Ok(())
     }
@@ -125,7 +125,7 @@ impl DeviceLogits for GpuEngine {
             let rows = rows.end;
             return Err(LmError::from(GpuError::Rows { rows, most }).into());
         }
-        logits.resize(rows.len() * self.config.vocab_size, 0.0);
+        logits.resize(rows.len() * self.weights.config.vocab_size, 0.0);
         match rows.is_empty() {
             true => Ok(()),
             false => Ok(self.fetch(rows, logits)?),

@@ -96,7 +96,7 @@ impl GpuEngine {
             // waited for a compiler runs at half its speed for a while.
             window(only())?;
             let until = Instant::now() + WARM;
-            while !self.gpu.is_software() && Instant::now() < until {
+            while !self.weights.gpu.is_software() && Instant::now() < until {
                 window(only())?;
             }
             let timed: Result<Vec<_>, _> = (0..repeats.max(1)).map(|_| window(only())).collect();
@@ -139,8 +139,8 @@ impl GpuEngine {
         (rows, cubes): (usize, Cubes),
         only: Option<(Step, Range<usize>)>,
     ) -> Result<Window, GpuError> {
-        self.gpu.sync()?;
-        let (launches, timed) = self.gpu.run(|client| {
+        self.weights.gpu.sync()?;
+        let (launches, timed) = self.weights.gpu.run(|client| {
             let pass = Pass {
                 cubes: Some(cubes),
                 only,
@@ -152,7 +152,7 @@ impl GpuEngine {
             let timed = client.profile_end(window).map_err(failed)?;
             Ok::<_, GpuError>((pass.launches.get(), timed))
         })?;
-        let ticks = self.gpu.wait(timed.resolve());
+        let ticks = self.weights.gpu.wait(timed.resolve());
         let ticks = ticks.ok_or_else(|| failed("it has no clock"))?;
         Ok(Window {
             launches,
