@@ -118,33 +118,19 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::Embed,
-        Self::Norm,
-        Self::Qkv,
-        Self::Place,
-        Self::Attend,
-        Self::Merge,
-        Self::Out,
-        Self::GateUp,
-        Self::Down,
-        Self::Head,
+    /// All kinds with their names.
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
+        (Self::Embed, "embed"),
+        (Self::Norm, "norm"),
+        (Self::Qkv, "qkv"),
+        (Self::Place, "place"),
+        (Self::Attend, "attend"),
+        (Self::Merge, "merge"),
+        (Self::Out, "out"),
+        (Self::GateUp, "gate and up"),
+        (Self::Down, "down"),
+        (Self::Head, "head"),
     ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Embed => "embed",
-            Self::Norm => "norm",
-            Self::Qkv => "qkv",
-            Self::Place => "place",
-            Self::Attend => "attend",
-            Self::Merge => "merge",
-            Self::Out => "out",
-            Self::GateUp => "gate and up",
-            Self::Down => "down",
-            Self::Head => "head",
-        }
-    }
 }
 
 /// Everything that a pass reads and writes.

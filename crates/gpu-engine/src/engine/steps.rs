@@ -106,7 +106,7 @@ impl GpuEngine {
         };
         let whole = median(&|| None)?;
         let mut steps = Vec::new();
-        for step in Step::ALL {
+        for (step, name) in Step::ALL {
             let (mut ms, mut first) = (0.0, 0);
             let launches = loop {
                 let timed = median(&|| Some((step, first..first + WINDOW)))?;
@@ -116,11 +116,7 @@ impl GpuEngine {
                     break timed.launches;
                 }
             };
-            steps.push(StepTime {
-                name: step.name(),
-                launches,
-                ms,
-            });
+            steps.push(StepTime { name, launches, ms });
         }
         Ok(PassTime {
             rows: rows_for(rows),
