@@ -10,7 +10,7 @@ use lm::{KvType, LmConfig, QkNorm, Rotary};
 
 use crate::cache::{Angles, Cache, PARAMS, PASS, SCORED, Scratch, padded};
 use crate::device::arg;
-use crate::kernels::project::{Cubes, Epilogue, Gate, Plan, SizesLaunch, project};
+use crate::kernels::project::{Cubes, Epilogue, Plan, SizesLaunch, project};
 use crate::kernels::{attend, embed, norm, place};
 use crate::weights::{BlockWeights, Matrix, Weights, stride};
 
@@ -396,10 +396,10 @@ impl Pass<'_> {
             Some(angles) => (&angles.cos, &angles.sin, angles.len, angles.half),
             None => (self.nothing, self.nothing, 1, 0),
         };
-        let (norm, of_queries, of_keys) = match config.block.qk_norm {
-            QkNorm::None => (place::Norm::None, 1, 1),
-            QkNorm::Head => (place::Norm::Head, config.head_dim, config.head_dim),
-            QkNorm::Full => (place::Norm::Full, config.q_width(), config.kv_width()),
+        let (of_queries, of_keys) = match config.block.qk_norm {
+            QkNorm::None => (1, 1),
+            QkNorm::Head => (config.head_dim, config.head_dim),
+            QkNorm::Full => (config.q_width(), config.kv_width()),
         };
         let weight = |of: &Option<Handle>, len| arg(of.as_ref().unwrap_or(self.nothing), len);
         // SAFETY: positions are below the capacity of the cache and of the tables; rows below
@@ -430,7 +430,7 @@ impl Pass<'_> {
                     half as u32,
                     config.rms_norm_eps as f32,
                 ),
-                norm,
+                config.block.qk_norm,
                 self.kv == KvType::F16,
             );
         }
@@ -521,7 +521,7 @@ impl Pass<'_> {
             to: &self.scratch.gated,
             to_stride: stride(self.config.intermediate_size),
             to_rows: PASS,
-            epilogue: Epilogue::Gated(Gate::from(self.config.block.activation)),
+            epilogue: Epilogue::Gated(self.config.block.activation),
             scale: 1.0,
         });
         let norm = block.mlp_out.as_ref();

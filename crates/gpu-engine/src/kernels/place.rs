@@ -2,6 +2,7 @@
 //! attention.
 
 use cubecl::prelude::*;
+use lm::QkNorm;
 
 use super::cube_sum;
 
@@ -9,16 +10,6 @@ use super::cube_sum;
 pub(crate) const UNITS: usize = 64;
 /// Number of positions of a block of the cache.
 pub(crate) const BLOCK: usize = 64;
-
-/// Norms of queries and keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Norm {
-    None,
-    /// Every head is normalised by itself.
-    Head,
-    /// All heads are normalised together.
-    Full,
-}
 
 /// Parameters that describe the heads.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -55,7 +46,7 @@ pub(crate) fn place<C: Float>(
     keys: &mut [C],
     values: &mut [C],
     heads: Heads,
-    #[comptime] norm: Norm,
+    #[comptime] norm: QkNorm,
     #[comptime] narrow: bool,
 ) {
     let row = CUBE_POS_Y as usize;
@@ -72,10 +63,10 @@ pub(crate) fn place<C: Float>(
     let from = row * heads.stride as usize + head * dim;
 
     let mut factor = 1.0f32;
-    if comptime!(norm != Norm::None) {
+    if comptime!(norm != QkNorm::None) {
         let mut start = from;
         let mut width = dim;
-        if comptime!(norm == Norm::Full) {
+        if comptime!(norm == QkNorm::Full) {
             if is_key {
                 start = row * heads.stride as usize + query_heads * dim;
                 width = kv_heads * dim;
@@ -95,7 +86,7 @@ pub(crate) fn place<C: Float>(
 
     // Index at which the weight of the norm begins.
     let mut weight = 0usize;
-    if comptime!(norm == Norm::Full) {
+    if comptime!(norm == QkNorm::Full) {
         weight = if is_key {
             (head - query_heads) * dim
         } else {
@@ -179,10 +170,10 @@ fn normed(
     i: usize,
     factor: f32,
     is_key: bool,
-    #[comptime] norm: Norm,
+    #[comptime] norm: QkNorm,
 ) -> f32 {
     let mut x = qkv[from + i];
-    if comptime!(norm != Norm::None) {
+    if comptime!(norm != QkNorm::None) {
         if is_key {
             x = x * factor * key_norm[weight + i];
         } else {

@@ -76,31 +76,11 @@ pub(crate) enum Epilogue {
     Residual,
     /// Outputs are gate and up in turn. The stored value is `act(gate) * up`, interleaved for the
     /// next matrix.
-    Gated(Gate),
+    Gated(Activation),
     /// `output / scale`.
     Logits,
     /// `output / scale`, capped.
     CappedLogits,
-}
-
-/// [`Activation`] in a hashable form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Gate {
-    Silu,
-    Gelu,
-    GeluTanh,
-    Relu,
-}
-
-impl From<Activation> for Gate {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::Silu => Self::Silu,
-            Activation::Gelu => Self::Gelu,
-            Activation::GeluTanh => Self::GeluTanh,
-            Activation::Relu => Self::Relu,
-        }
-    }
 }
 
 /// The part of a matrix that a cube multiplies.
@@ -467,16 +447,18 @@ fn finished(
 
 /// `act(gate) * up`.
 #[cube]
-fn gated(gate: f32, up: f32, #[comptime] activation: Gate) -> f32 {
+fn gated(gate: f32, up: f32, #[comptime] activation: Activation) -> f32 {
     let active = match activation {
-        Gate::Silu => gate / (1.0f32 + min(-gate, 80.0f32).exp()),
-        Gate::Gelu => 0.5f32 * gate * (1.0f32 + f32::erf(gate * std::f32::consts::FRAC_1_SQRT_2)),
-        Gate::GeluTanh => {
+        Activation::Silu => gate / (1.0f32 + min(-gate, 80.0f32).exp()),
+        Activation::Gelu => {
+            0.5f32 * gate * (1.0f32 + f32::erf(gate * std::f32::consts::FRAC_1_SQRT_2))
+        }
+        Activation::GeluTanh => {
             let cube = gate * gate * gate;
             let inner = fma(cube, 0.044_715f32, gate) * 0.797_884_6f32;
             0.5f32 * gate * (1.0f32 + tanh(inner))
         }
-        Gate::Relu => max(gate, 0.0f32),
+        Activation::Relu => max(gate, 0.0f32),
     };
     active * up
 }

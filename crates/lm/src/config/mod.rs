@@ -59,7 +59,7 @@ pub enum Norms {
 }
 
 /// RMS norm of queries and keys before they are rotated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QkNorm {
     /// No norm.
@@ -71,7 +71,7 @@ pub enum QkNorm {
 }
 
 /// Activation of the MLP's gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// `x / (1 + e^-x)`.
