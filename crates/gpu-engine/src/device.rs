@@ -306,7 +306,7 @@ pub(crate) fn failed(error: impl std::fmt::Display) -> GpuError {
     GpuError::Failed(error.to_string())
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

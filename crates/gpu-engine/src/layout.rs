@@ -7,6 +7,7 @@ use cpu_engine::IntWeights;
 use half::bf16;
 use lm::{LmError, RowBuffer, TensorSource, WeightType, saturated_half};
 
+use crate::device::lock;
 use crate::kernels::project::Format;
 
 /// Number of words of a piece.
@@ -150,10 +151,6 @@ pub(crate) fn pack(
         Some(error) => Err(error),
         None => Ok(packed),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn tasks<'a>(parts: &'a [Part], shape: Shape, packed: &'a mut Packed) -> Vec<Task<'a>> {
