@@ -82,10 +82,8 @@ impl TorchEngine {
         ];
         let numbers = head.iter().chain(ids);
         let body: Vec<u8> = numbers.flat_map(|number| number.to_le_bytes()).collect();
-        match fetched {
-            Some(logits) => self.torch.floats(Call::Forward, &body, logits)?,
-            None => self.torch.empty(Call::Forward, &body)?,
-        }
+        let logits = fetched.unwrap_or_default();
+        self.torch.worker().floats(Call::Forward, &body, logits)?;
         self.len += ids.len();
         Ok(())
     }
@@ -176,7 +174,8 @@ impl DeviceLogits for TorchEngine {
         if self.scored == 0 {
             return Ok(());
         }
-        let best = self.torch.text(Call::Best, &self.id.to_le_bytes())?;
+        let id = self.id.to_le_bytes();
+        let best = self.torch.worker().text(Call::Best, &id)?;
         let (best, rest) = best.as_chunks::<8>();
         if best.len() != self.scored || !rest.is_empty() {
             let error = TorchError::Protocol {
@@ -207,6 +206,6 @@ impl DeviceLogits for TorchEngine {
             .iter()
             .flat_map(|number| number.to_le_bytes())
             .collect();
-        Ok(self.torch.floats(Call::Rows, &body, logits)?)
+        Ok(self.torch.worker().floats(Call::Rows, &body, logits)?)
     }
 }

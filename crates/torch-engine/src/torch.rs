@@ -65,13 +65,14 @@ pub struct Torch {
 
 struct Inner {
     facts: Facts,
-    timeout: Duration,
     worker: Mutex<Worker>,
 }
 
 /// A process, and what became of it.
-struct Worker {
+pub(crate) struct Worker {
     process: Option<Process>,
+    /// Time that a call may take.
+    limit: Duration,
     /// Message of the error that ended the process.
     ended: String,
     python: String,
@@ -141,11 +142,12 @@ impl Torch {
     ) -> Result<Self, TorchError> {
         let mut worker = Worker {
             process: Some(Process::start(interpreter)?),
+            limit: options.timeout.saturating_mul(LOADING),
             ended: String::new(),
             python: interpreter.python.to_string_lossy().into_owned(),
             sequences: HashSet::new(),
         };
-        worker.greet(options.timeout.saturating_mul(LOADING))?;
+        worker.greet()?;
         Self::with_worker(worker, options)
     }
 
@@ -163,7 +165,7 @@ impl Torch {
 
     /// Has a worker load a model.
     fn with_worker(mut worker: Worker, options: &TorchOptions) -> Result<Self, TorchError> {
-        let limit = options.timeout.saturating_mul(LOADING);
+        worker.limit = options.timeout.saturating_mul(LOADING);
         let load = Load {
             model: &options.model,
             dtype: options.dtype.name(),
@@ -176,18 +178,16 @@ impl Torch {
             during: Call::Load.name(),
             message: error.to_string(),
         })?;
-        let facts = worker.text(Call::Load, &load, limit)?;
+        let facts = worker.text(Call::Load, &load)?;
         let facts: Facts =
             serde_json::from_slice(&facts).map_err(|error| TorchError::Protocol {
                 during: Call::Load.name(),
                 message: format!("facts that are none: {error}"),
             })?;
+        worker.limit = options.timeout;
+        let worker = Mutex::new(worker);
         Ok(Self {
-            inner: Arc::new(Inner {
-                facts,
-                timeout: options.timeout,
-                worker: Mutex::new(worker),
-            }),
+            inner: Arc::new(Inner { facts, worker }),
         })
     }
 
@@ -205,7 +205,7 @@ impl Torch {
             during: Call::Begin.name(),
             message: "there are too many sequences".to_owned(),
         })?;
-        worker.empty(Call::Begin, &id.to_le_bytes(), self.inner.timeout)?;
+        worker.empty(Call::Begin, &id.to_le_bytes())?;
         worker.sequences.insert(id);
         Ok(id)
     }
@@ -215,12 +215,7 @@ impl Torch {
         let mut worker = self.worker();
         worker.sequences.remove(&id);
         // With the worker its sequences ended too.
-        _ = worker.empty(Call::End, &id.to_le_bytes(), self.inner.timeout);
-    }
-
-    /// A call without a result.
-    pub(crate) fn empty(&self, call: Call, body: &[u8]) -> Result<(), TorchError> {
-        self.worker().empty(call, body, self.inner.timeout)
+        _ = worker.empty(Call::End, &id.to_le_bytes());
     }
 
     /// Seconds that the forwards of all sequences took in the worker so far, for options with a
@@ -229,7 +224,7 @@ impl Torch {
     /// # Errors
     /// A call that fails.
     pub fn model_seconds(&self) -> Result<f64, TorchError> {
-        let bytes = self.text(Call::Clock, &[])?;
+        let bytes = self.worker().text(Call::Clock, &[])?;
         let seconds = bytes.as_slice().try_into().map(f64::from_le_bytes);
         seconds.map_err(|_| TorchError::Protocol {
             during: Call::Clock.name(),
@@ -237,23 +232,8 @@ impl Torch {
         })
     }
 
-    /// A call whose result are bytes.
-    pub(crate) fn text(&self, call: Call, body: &[u8]) -> Result<Vec<u8>, TorchError> {
-        self.worker().text(call, body, self.inner.timeout)
-    }
-
-    /// A call whose result are as many numbers as there is room for.
-    pub(crate) fn floats(
-        &self,
-        call: Call,
-        body: &[u8],
-        numbers: &mut [f32],
-    ) -> Result<(), TorchError> {
-        self.worker()
-            .floats(call, body, numbers, self.inner.timeout)
-    }
-
-    fn worker(&self) -> MutexGuard<'_, Worker> {
+    /// The worker, for calls that wait for each other.
+    pub(crate) fn worker(&self) -> MutexGuard<'_, Worker> {
         let worker = self.inner.worker.lock();
         worker.unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,8 +241,8 @@ impl Torch {
 
 impl Worker {
     /// Reads the worker's greeting.
-    fn greet(&mut self, limit: Duration) -> Result<(), TorchError> {
-        let found = self.exchange("starting", limit, |process| {
+    fn greet(&mut self) -> Result<(), TorchError> {
+        let found = self.exchange("starting", |process| {
             let (answer, len) = frame::head(&mut process.stdout)?;
             let text = frame::text(&mut process.stdout, len)?;
             Ok(text.filter(|_| answer == Some(Answer::Hello)))
@@ -284,24 +264,26 @@ impl Worker {
         }
     }
 
-    fn empty(&mut self, call: Call, body: &[u8], limit: Duration) -> Result<(), TorchError> {
-        self.floats(call, body, &mut [], limit)
+    /// A call without a result.
+    pub(crate) fn empty(&mut self, call: Call, body: &[u8]) -> Result<(), TorchError> {
+        self.floats(call, body, &mut [])
     }
 
-    fn text(&mut self, call: Call, body: &[u8], limit: Duration) -> Result<Vec<u8>, TorchError> {
-        self.call(call, body, limit, |process, len| {
+    /// A call whose result are bytes.
+    pub(crate) fn text(&mut self, call: Call, body: &[u8]) -> Result<Vec<u8>, TorchError> {
+        self.call(call, body, |process, len| {
             frame::text(&mut process.stdout, len)
         })
     }
 
-    fn floats(
+    /// A call whose result are as many numbers as there is room for.
+    pub(crate) fn floats(
         &mut self,
         call: Call,
         body: &[u8],
         numbers: &mut [f32],
-        limit: Duration,
     ) -> Result<(), TorchError> {
-        self.call(call, body, limit, |process, len| {
+        self.call(call, body, |process, len| {
             if len != size_of_val(numbers) {
                 return Ok(None);
             }
@@ -316,11 +298,10 @@ impl Worker {
         &mut self,
         call: Call,
         body: &[u8],
-        limit: Duration,
         read: impl FnOnce(&mut Process, usize) -> io::Result<Option<T>>,
     ) -> Result<T, TorchError> {
         let during = call.name();
-        let answer = self.exchange(during, limit, |process| {
+        let answer = self.exchange(during, |process| {
             frame::write(&mut process.stdin, call as u32, body)?;
             let (kind, len) = frame::head(&mut process.stdout)?;
             Ok(match kind {
@@ -346,17 +327,17 @@ impl Worker {
         }
     }
 
-    /// Runs an exchange of frames within a time. The worker ends if that fails.
+    /// Runs an exchange of frames within the limit. The worker ends if that fails.
     fn exchange<T>(
         &mut self,
         during: &'static str,
-        limit: Duration,
         exchange: impl FnOnce(&mut Process) -> io::Result<T>,
     ) -> Result<T, TorchError> {
         let Some(mut process) = self.process.take() else {
             let message = self.ended.clone();
             return Err(TorchError::Ended { message });
         };
+        let limit = self.limit;
         // A limit beyond the clock is none.
         process.deadline(Instant::now().checked_add(limit));
         let done = exchange(&mut process);
