@@ -269,7 +269,7 @@ impl Shared<'_> {
     /// Rotates the queries and keys of `[t, q + 2 kv]` in layers with rotary embeddings.
     fn rotate(&self, pack: &Pack<'_>, layer: usize, qkv: &mut [f32], turn: Turn) {
         let config = &self.layout.config;
-        let Some(table) = self.rope.of(config, self.layout.first() + layer) else {
+        let Some(table) = self.rope.of(config, self.layout.first + layer) else {
             return;
         };
         let widths = self.widths();

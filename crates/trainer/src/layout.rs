@@ -43,7 +43,7 @@ pub(crate) struct Layout {
     /// `[vocab, d]`; `None` in a layout of the last blocks, whose input is states.
     pub(crate) embedding: Option<Range<usize>>,
     /// Index of the first block in the layout.
-    first: usize,
+    pub(crate) first: usize,
     pub(crate) blocks: Vec<BlockLayout>,
     pub(crate) norm: Range<usize>,
     /// `[vocab, d]`; the embedding if they are tied.
@@ -150,24 +150,20 @@ impl Layout {
         })
     }
 
-    /// Index of the first block in the layout.
-    pub(crate) fn first(&self) -> usize {
-        self.first
-    }
-
     /// Layer properties of a block of the layout.
     pub(crate) fn layer(&self, block: usize) -> Layer {
         self.config.layer(self.first + block)
     }
 
-    /// Names, shapes and ranges of the tensors in the layout, including the frozen one.
+    /// Names, shapes and ranges of the trained tensors.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = (&str, &[usize], Range<usize>)> {
-        let mut end = 0;
-        self.tensors.iter().map(move |(name, shape)| {
+        let (learns, mut end) = (self.learns, 0);
+        let all = self.tensors.iter().map(move |(name, shape)| {
             let start = end;
             end += shape.iter().product::<usize>();
             (name.as_str(), shape.as_slice(), start..end)
-        })
+        });
+        all.take_while(move |(_, _, at)| at.end <= learns)
     }
 
     /// Converts a checkpoint to a flat vector.
@@ -181,7 +177,7 @@ impl Layout {
 
     /// Writes the trained values of a flat vector over tensors of the same names and shapes.
     pub(crate) fn write(&self, flat: &[f32], tensors: &mut BTreeMap<String, HostTensor>) {
-        for (name, _, at) in self.tensors().filter(|(_, _, at)| at.end <= self.learns) {
+        for (name, _, at) in self.tensors() {
             if let Some(tensor) = tensors.get_mut(name) {
                 tensor.data.copy_from_slice(&flat[at]);
             }
@@ -190,12 +186,11 @@ impl Layout {
 
     /// The trained values of a flat vector as tensors by name.
     pub(crate) fn unflatten(&self, flat: &[f32]) -> BTreeMap<String, HostTensor> {
-        let learning = self.tensors().filter(|(_, _, at)| at.end <= self.learns);
         let tensor = |(name, shape, at): (&str, &[usize], Range<usize>)| {
             let (shape, data) = (shape.to_vec(), flat[at].to_vec());
             (name.to_owned(), HostTensor { shape, data })
         };
-        learning.map(tensor).collect()
+        self.tensors().map(tensor).collect()
     }
 }
 

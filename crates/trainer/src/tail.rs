@@ -68,16 +68,13 @@ impl TailTrainer {
     /// moments of another model; missing or misshapen tensors. Nothing is changed on an error.
     pub fn load(&mut self, tail: &Tail, optimizer: AdamW) -> Result<(), LmError> {
         let layout = &self.inner.layout;
-        let same = tail.config == layout.config && tail.first == layout.first();
+        let same = tail.config == layout.config && tail.first == layout.first;
         let fits = same && !self.inner.adapts();
         if !fits || !has_moments_of(&optimizer, layout.learns) {
             return Err(LmError::OtherModel);
         }
         tail.check("(tail in memory)".as_ref())?;
-        let learning = layout
-            .tensors()
-            .filter(|(_, _, at)| at.end <= layout.learns);
-        for (name, _, at) in learning {
+        for (name, _, at) in layout.tensors() {
             if let Some(tensor) = tail.tensors.get(name) {
                 self.inner.weights[at].copy_from_slice(&tensor.data);
             }
@@ -103,7 +100,7 @@ impl TailTrainer {
     /// A tail of another model or of another number of blocks.
     pub fn write_tail(&self, tail: &mut Tail) -> Result<(), LmError> {
         let layout = &self.inner.layout;
-        if tail.config != layout.config || tail.first != layout.first() {
+        if tail.config != layout.config || tail.first != layout.first {
             return Err(LmError::OtherModel);
         }
         tail.check("(tail in memory)".as_ref())?;
@@ -124,7 +121,7 @@ impl TailTrainer {
         let layout = &self.inner.layout;
         Tail {
             config: layout.config.clone(),
-            first: layout.first(),
+            first: layout.first,
             tensors: layout.unflatten(flat),
         }
     }
