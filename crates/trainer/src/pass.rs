@@ -69,33 +69,22 @@ pub(crate) struct Pack<'a> {
     /// Index in the batch and row range of each sequence.
     pub(crate) spans: Vec<(usize, Range<usize>)>,
     sequences: Vec<Sequence<'a>>,
-    rows: usize,
 }
 
 impl<'a> Pack<'a> {
     pub(crate) fn push(&mut self, index: usize, sequence: Sequence<'a>) {
-        let rows = self.rows..self.rows + sequence.len();
-        self.rows = rows.end;
-        self.spans.push((index, rows));
+        let start = self.rows();
+        self.spans.push((index, start..start + sequence.len()));
         self.sequences.push(sequence);
     }
 
     /// Number of tokens of all sequences.
     pub(crate) fn rows(&self) -> usize {
-        self.rows
+        self.spans.last().map_or(0, |(_, rows)| rows.end)
     }
 
     pub(crate) fn lengths(&self) -> impl Iterator<Item = usize> {
         self.sequences.iter().map(Sequence::len)
-    }
-
-    /// Row range of every sequence of tokens, with its tokens.
-    fn tokens(&self) -> impl Iterator<Item = (Range<usize>, &'a [u32])> {
-        let spans = self.spans.iter().zip(&self.sequences);
-        spans.filter_map(|((_, rows), sequence)| match sequence {
-            Sequence::Ids(ids) => Some((rows.clone(), *ids)),
-            Sequence::States { .. } => None,
-        })
     }
 }
 
@@ -134,17 +123,14 @@ impl Shared<'_> {
         &self,
         pack: &Pack<'_>,
         kept: &mut Activations,
-        gradients: Option<&mut Gradients>,
+        mut gradients: Option<&mut Gradients>,
     ) -> Vec<(usize, Graded)> {
         self.forward(pack, kept);
-        match gradients {
-            None => self.score(pack, kept, None),
-            Some(gradients) => {
-                let graded = self.score(pack, kept, Some(&mut *gradients));
-                self.backward(pack, kept, &mut gradients.weights);
-                graded
-            }
+        let graded = self.score(pack, kept, gradients.as_deref_mut());
+        if let Some(gradients) = gradients {
+            self.backward(pack, kept, &mut gradients.weights);
         }
+        graded
     }
 
     fn forward(&self, pack: &Pack<'_>, kept: &mut Activations) {
@@ -325,9 +311,12 @@ impl Shared<'_> {
             return;
         };
         let embedding = &mut grads[at];
-        for (rows, ids) in pack.tokens() {
+        for ((_, rows), sequence) in pack.spans.iter().zip(&pack.sequences) {
+            let Sequence::Ids(ids) = sequence else {
+                continue;
+            };
             let d_stream = &kept.d_stream[rows.start * d..rows.end * d];
-            for (row, id) in d_stream.chunks_exact(d).zip(ids) {
+            for (row, id) in d_stream.chunks_exact(d).zip(*ids) {
                 add(&mut embedding[*id as usize * d..][..d], row);
             }
         }
