@@ -111,25 +111,20 @@ impl Backend {
             sum: 0.0,
             tokens: 0,
         };
-        match self {
-            Self::Host(trainer) => {
-                for batch in sequences.chunks(batch.max(1)) {
+        for batch in sequences.chunks(batch.max(1)) {
+            let of_batch = match self {
+                Self::Host(trainer) => {
                     let inputs: Vec<&[u32]> = batch.iter().map(Vec::as_slice).collect();
-                    let count: usize = batch.iter().map(|s| s.len().saturating_sub(1)).sum();
+                    let tokens: usize = batch.iter().map(|s| s.len().saturating_sub(1)).sum();
                     let graded = trainer.evaluate(&inputs, &NextToken::new(&inputs))?;
-                    all.sum += graded.terms[0] * count as f64;
-                    all.tokens += count;
+                    let sum = graded.terms[0] * tokens as f64;
+                    CrossEntropy { sum, tokens }
                 }
-            }
-            #[cfg(feature = "wgpu")]
-            Self::Burn(on) => {
-                let model = on.without_gradients();
-                for batch in sequences.chunks(batch.max(1)) {
-                    let of_batch = model.loss(batch)?;
-                    all.sum += of_batch.sum;
-                    all.tokens += of_batch.tokens;
-                }
-            }
+                #[cfg(feature = "wgpu")]
+                Self::Burn(on) => on.evaluate(batch)?,
+            };
+            all.sum += of_batch.sum;
+            all.tokens += of_batch.tokens;
         }
         Ok(all)
     }

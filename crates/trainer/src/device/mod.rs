@@ -38,12 +38,6 @@ pub struct OnDevice {
     device: Device,
 }
 
-/// A decoder on a graphics device for evaluation, without gradients.
-pub struct Measured {
-    model: Transformer,
-    device: Device,
-}
-
 /// The first graphics device. It is opened once in a process.
 ///
 /// # Errors
@@ -112,12 +106,19 @@ impl OnDevice {
         Ok((f64::from(loss[0]), gradient.to_checkpoint()?))
     }
 
-    /// The weights without gradients. Nothing is copied.
-    pub fn without_gradients(&self) -> Measured {
-        Measured {
-            model: self.model.valid(),
-            device: self.device.clone().inner(),
-        }
+    /// Next-token cross entropy of sequences of one length, without gradients.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn evaluate(&self, sequences: &[Vec<u32>]) -> Result<CrossEntropy, LmError> {
+        let device = self.device.clone().inner();
+        let losses = cross_entropy(&self.model.valid(), sequences, &device)?;
+        let tokens = losses.dims()[0];
+        let sum = host(losses.sum())?;
+        Ok(CrossEntropy {
+            sum: f64::from(sum[0]),
+            tokens,
+        })
     }
 
     /// The weights.
@@ -135,22 +136,6 @@ impl OnDevice {
     /// Errors of the device.
     pub fn optimizer(&self) -> Result<AdamW, LmError> {
         self.optimizer.state(&self.model)
-    }
-}
-
-impl Measured {
-    /// Next-token cross entropy of sequences of one length.
-    ///
-    /// # Errors
-    /// As [`OnDevice::step`].
-    pub fn loss(&self, sequences: &[Vec<u32>]) -> Result<CrossEntropy, LmError> {
-        let losses = cross_entropy(&self.model, sequences, &self.device)?;
-        let tokens = losses.dims()[0];
-        let sum = host(losses.sum())?;
-        Ok(CrossEntropy {
-            sum: f64::from(sum[0]),
-            tokens,
-        })
     }
 }
 
