@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,7 +16,7 @@ use crate::process::Process;
 const LOADING: u32 = 10;
 
 /// Description of a loaded model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Facts {
     /// Number of columns of a row of logits.
     pub vocab_size: usize,
@@ -25,31 +24,14 @@ pub struct Facts {
     pub max_len: usize,
     /// Class of the model in transformers.
     pub architecture: String,
-    /// `model_type` of its configuration.
-    pub model_type: String,
     /// Type of the weights, as PyTorch names it.
     pub dtype: String,
     /// Devices of the weights, as PyTorch names them.
     pub device: String,
     /// Number of parameters; a tied head counts once, and matrices in GPTQ or AWQ do not count.
     pub parameters: u64,
-    /// Size of parameters and buffers in bytes.
-    pub memory_bytes: u64,
-    /// Implementation of attention.
-    pub attention: String,
-    /// Largest difference of the logits of a text before and after its cache was truncated, over
-    /// the largest logit.
-    pub truncation_error: f64,
-    /// Folder with the files of the model.
-    #[serde(default)]
-    pub folder: Option<PathBuf>,
-    /// Commit of the repository on the hub.
-    #[serde(default)]
-    pub revision: Option<String>,
     /// Number of threads of the processor.
     pub threads: usize,
-    /// Version of Python.
-    pub python: String,
     /// Version of PyTorch.
     pub torch: String,
     /// Version of transformers.
