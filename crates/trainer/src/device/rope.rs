@@ -3,6 +3,7 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use lm::LmConfig;
+use lm::host::RotaryTable;
 
 /// Cosines and sines of the first positions, each `[positions, head_dim]`.
 #[derive(Clone, Debug)]
@@ -14,19 +15,16 @@ pub(super) struct RopeTable {
 impl RopeTable {
     /// Angles of positions `0..count`.
     pub(super) fn new(config: &LmConfig, count: usize, device: &Device) -> Self {
-        let frequencies = config.rope.frequencies(config.max_context());
-        let angles = (0..count).flat_map(|position| {
-            frequencies
-                .iter()
-                .chain(&frequencies)
-                .map(move |f| position as f64 * f)
-        });
-        let (cos, sin): (Vec<f32>, Vec<f32>) =
-            angles.map(|a| (a.cos() as f32, a.sin() as f32)).unzip();
-        let shape = [count, config.head_dim];
+        let table = RotaryTable::of_positions(&config.rope, config.max_context(), count);
+        // Both halves of a head have the same angles.
+        let twice = |half: &[f32]| -> Tensor<2> {
+            let rows = half.chunks_exact(config.head_dim / 2);
+            let both: Vec<f32> = rows.flat_map(|row| [row, row].concat()).collect();
+            Tensor::from_data(TensorData::new(both, [count, config.head_dim]), device)
+        };
         Self {
-            cos: Tensor::from_data(TensorData::new(cos, shape), device),
-            sin: Tensor::from_data(TensorData::new(sin, shape), device),
+            cos: twice(table.cos()),
+            sin: twice(table.sin()),
         }
     }
 
