@@ -1,6 +1,6 @@
 //! Errors of reading and writing files of weights.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -87,22 +87,10 @@ pub enum WeightsError {
         /// The name in the index.
         file: String,
     },
-    /// A tensor is missing, or in two files, or not where the index says, or cannot be written.
+    /// A tensor is missing, in two files, not where the index says, of a type that is not read, or
+    /// cannot be written.
     #[error("{0}")]
     Tensor(String),
-    /// The values of a tensor have a type that cannot be read as f32.
-    #[error(
-        "{path}: tensor `{tensor}` has type {dtype}, which is not read ({READ_TYPES} are){}",
-        hint(dtype)
-    )]
-    Type {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Its type.
-        dtype: String,
-    },
     /// Rows beyond the end of a tensor are asked for.
     #[error("{path}: tensor `{tensor}` has {rows} rows; {start}..{end} were asked for")]
     Rows {
@@ -119,23 +107,24 @@ pub enum WeightsError {
     },
 }
 
-/// The types that can be read, for [`WeightsError::Type`].
-const READ_TYPES: &str =
-    "f32, f16, bf16 and, in GGUF, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K";
-
-/// Advice about a type that is not read.
-fn hint(dtype: &str) -> &'static str {
-    match dtype {
-        "F8_E4M3" | "F8_E5M2" | "I32" | "U8" | "I8" => {
-            "; is it a checkpoint quantised for another program? Take the one it was made from"
-        }
-        _ => "",
-    }
-}
-
 impl WeightsError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+
+    /// The values of a tensor have a type that cannot be read as f32.
+    pub(crate) fn dtype(path: &Path, tensor: &str, dtype: &str) -> Self {
+        let hint = match dtype {
+            "F8_E4M3" | "F8_E5M2" | "I32" | "U8" | "I8" => {
+                "; is it a checkpoint quantised for another program? Take the one it was made from"
+            }
+            _ => "",
+        };
+        Self::Tensor(format!(
+            "{}: tensor `{tensor}` has type {dtype}, which is not read (f32, f16, bf16 and, in \
+             GGUF, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K are){hint}",
+            path.display()
+        ))
     }
 }

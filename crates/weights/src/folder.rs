@@ -238,11 +238,8 @@ impl TensorFiles {
     /// No such tensor; a type that is not read.
     pub fn encoding(&self, name: &str) -> Result<Encoding, WeightsError> {
         let (file, tensor) = self.find(name)?;
-        tensor.encoding.clone().map_err(|dtype| WeightsError::Type {
-            path: file.path.clone(),
-            tensor: name.to_owned(),
-            dtype,
-        })
+        let encoding = tensor.encoding.clone();
+        encoding.map_err(|dtype| WeightsError::dtype(&file.path, name, &dtype))
     }
 
     /// Reads `rows` of a tensor as f32, row after row. A row is an entry of the outermost
