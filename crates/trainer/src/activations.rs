@@ -4,15 +4,21 @@ use lm::QkNorm;
 
 use crate::layout::Layout;
 
+/// The norm of the residual stream before attention or MLP.
+#[derive(Default)]
+pub(crate) struct Normed {
+    /// Residual stream, `[t, d]`.
+    pub(crate) x: Vec<f32>,
+    /// Inverse roots `1 / sqrt(mean x^2 + eps)`, `[t]`.
+    pub(crate) inverse: Vec<f32>,
+    /// Normalised, `[t, d]`.
+    pub(crate) out: Vec<f32>,
+}
+
 /// Activations of one block, for `t` positions of all sequences together.
 #[derive(Default)]
 pub(crate) struct BlockActivations {
-    /// Residual stream on entry, `[t, d]`.
-    pub(crate) x: Vec<f32>,
-    /// Inverse roots `1 / sqrt(mean x^2 + eps)` of the attention norm, `[t]`.
-    pub(crate) attn_inverse: Vec<f32>,
-    /// Normalised input of the attention, `[t, d]`.
-    pub(crate) attn_in: Vec<f32>,
+    pub(crate) attn_in: Normed,
     /// Queries and keys before their norms, `[t, q + kv]`, if they have any.
     pub(crate) heads: Vec<f32>,
     /// Inverse roots of those norms, `[t, heads + kv_heads]`.
@@ -24,12 +30,7 @@ pub(crate) struct BlockActivations {
     pub(crate) probs: Vec<f32>,
     /// Mixed values, `[t, q]`.
     pub(crate) mixed: Vec<f32>,
-    /// Residual stream between attention and MLP, `[t, d]`.
-    pub(crate) middle: Vec<f32>,
-    /// Inverse roots of the MLP norm, `[t]`.
-    pub(crate) mlp_inverse: Vec<f32>,
-    /// Normalised input of the MLP, `[t, d]`.
-    pub(crate) mlp_in: Vec<f32>,
+    pub(crate) mlp_in: Normed,
     /// Gate and up projections, `[t, 2 f]`; the backward pass replaces them by their gradients.
     pub(crate) gate_up: Vec<f32>,
     /// `silu(gate) * up`, `[t, f]`.
@@ -97,9 +98,11 @@ impl Activations {
         self.blocks
             .resize_with(layout.blocks.len(), BlockActivations::default);
         for block in &mut self.blocks {
-            fit(&mut block.x, t * d);
-            fit(&mut block.attn_inverse, t);
-            fit(&mut block.attn_in, t * d);
+            for normed in [&mut block.attn_in, &mut block.mlp_in] {
+                fit(&mut normed.x, t * d);
+                fit(&mut normed.inverse, t);
+                fit(&mut normed.out, t * d);
+            }
             fit(&mut block.qkv, t * (q + 2 * kv));
             if config.block.qk_norm == QkNorm::Head {
                 fit(&mut block.heads, t * (q + kv));
@@ -108,9 +111,6 @@ impl Activations {
             }
             fit(&mut block.probs, probs);
             fit(&mut block.mixed, t * q);
-            fit(&mut block.middle, t * d);
-            fit(&mut block.mlp_inverse, t);
-            fit(&mut block.mlp_in, t * d);
             fit(&mut block.gate_up, t * 2 * f);
             fit(&mut block.active, t * f);
         }

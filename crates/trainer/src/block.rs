@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use lm::host::{Mat, MatMut, Store};
 
-use crate::activations::{Activations, BlockActivations, clear};
+use crate::activations::{Activations, BlockActivations, Normed, clear};
 use crate::attention::Attention;
 use crate::elementwise::{NormBackward, NormForward, SiluBackward, add};
 use crate::layout::Linear;
-use crate::pass::{NormPass, Pack, Shared};
+use crate::pass::{Pack, Shared};
 
 #[derive(Clone, Copy)]
 enum Turn {
@@ -97,8 +97,24 @@ impl Shared<'_> {
         }
     }
 
-    /// Backward pass of a norm whose weight lies at `at`. A frozen weight has no gradient.
-    pub(crate) fn norm_back(&self, grads: &mut [f32], at: &Range<usize>, pass: NormPass<'_>) {
+    /// Normalises the residual stream and keeps a copy of it.
+    fn norm_kept(&self, x: &[f32], at: &Range<usize>, kept: &mut Normed) {
+        kept.x.copy_from_slice(x);
+        let weight = &self.weights[at.clone()];
+        self.norm(x, weight, &mut kept.inverse, &mut kept.out);
+    }
+
+    /// Backward pass of a norm whose weight lies at `at`, over all positions: adds to `dx`, and
+    /// overwrites `dy`. A frozen weight has no gradient.
+    pub(crate) fn norm_back(
+        &self,
+        grads: &mut [f32],
+        at: &Range<usize>,
+        x: &[f32],
+        inverse: &[f32],
+        dy: &mut [f32],
+        dx: &mut [f32],
+    ) {
         let weight = &self.weights[at.clone()];
         let d = weight.len();
         let mut unused = Vec::new();
@@ -108,12 +124,11 @@ impl Shared<'_> {
         } else {
             &mut grads[at.clone()]
         };
-        for (((x, dy), dx), inverse) in pass
-            .x
+        for (((x, dy), dx), inverse) in x
             .chunks_exact(d)
-            .zip(pass.dy.chunks_exact_mut(d))
-            .zip(pass.dx.chunks_exact_mut(d))
-            .zip(pass.inverse)
+            .zip(dy.chunks_exact_mut(d))
+            .zip(dx.chunks_exact_mut(d))
+            .zip(inverse)
         {
             self.vectors.run(NormBackward {
                 x,
@@ -155,14 +170,8 @@ impl Shared<'_> {
         let at = &self.layout.blocks[layer];
         let Activations { blocks, x, .. } = kept;
         let block = &mut blocks[layer];
-        block.x.copy_from_slice(x);
-        self.norm(
-            &block.x,
-            &self.weights[at.attn_norm.clone()],
-            &mut block.attn_inverse,
-            &mut block.attn_in,
-        );
-        let normed = Mat::new(&block.attn_in, t, d);
+        self.norm_kept(x, &at.attn_norm, &mut block.attn_in);
+        let normed = Mat::new(&block.attn_in.out, t, d);
         self.project(Store::Set, &mut block.qkv, normed, &at.qkv);
         self.head_norms(layer, block);
         self.rotate(pack, layer, &mut block.qkv, Turn::Forward);
@@ -182,14 +191,8 @@ impl Shared<'_> {
         let at = &self.layout.blocks[layer];
         let Activations { blocks, x, .. } = kept;
         let block = &mut blocks[layer];
-        block.middle.copy_from_slice(x);
-        self.norm(
-            &block.middle,
-            &self.weights[at.mlp_norm.clone()],
-            &mut block.mlp_inverse,
-            &mut block.mlp_in,
-        );
-        let normed = Mat::new(&block.mlp_in, t, d);
+        self.norm_kept(x, &at.mlp_norm, &mut block.mlp_in);
+        let normed = Mat::new(&block.mlp_in.out, t, d);
         self.project(Store::Set, &mut block.gate_up, normed, &at.gate_up);
         for (row, out) in block
             .gate_up
@@ -254,13 +257,9 @@ impl Shared<'_> {
             let pairs = pairs.zip(d_row.chunks_exact_mut(config.head_dim));
             for (head, ((x, dy), inverse)) in pairs.zip(inverse).enumerate() {
                 clear(d_head, config.head_dim);
-                let pass = NormPass {
-                    x,
-                    inverse: std::slice::from_ref(inverse),
-                    dy,
-                    dx: d_head,
-                };
-                self.norm_back(grads, &norms[usize::from(head >= config.num_heads)], pass);
+                let at = &norms[usize::from(head >= config.num_heads)];
+                let inverse = std::slice::from_ref(inverse);
+                self.norm_back(grads, at, x, inverse, dy, d_head);
                 dy.copy_from_slice(d_head);
             }
         }
@@ -305,17 +304,15 @@ impl Shared<'_> {
             let (gate, up) = row.split_at_mut(f);
             self.vectors.run(SiluBackward { gate, up, d });
         }
-        let x = Mat::new(&block.mlp_in, t, d);
+        let x = Mat::new(&block.mlp_in.out, t, d);
         self.project_back(grads, &mut kept.d_normed, &block.gate_up, x, &at.gate_up);
         self.norm_back(
             grads,
             &at.mlp_norm,
-            NormPass {
-                x: &block.middle,
-                inverse: &block.mlp_inverse,
-                dy: &mut kept.d_normed,
-                dx: &mut kept.d_stream,
-            },
+            &block.mlp_in.x,
+            &block.mlp_in.inverse,
+            &mut kept.d_normed,
+            &mut kept.d_stream,
         );
     }
 
@@ -331,17 +328,15 @@ impl Shared<'_> {
         let block = &kept.blocks[layer];
         let d_qkv = (&mut kept.d_qkv[..], &mut kept.d_head);
         self.head_norms_back(layer, block, d_qkv, grads);
-        let x = Mat::new(&block.attn_in, pack.rows(), self.widths().d);
+        let x = Mat::new(&block.attn_in.out, pack.rows(), self.widths().d);
         self.project_back(grads, &mut kept.d_normed, &kept.d_qkv, x, &at.qkv);
         self.norm_back(
             grads,
             &at.attn_norm,
-            NormPass {
-                x: &block.x,
-                inverse: &block.attn_inverse,
-                dy: &mut kept.d_normed,
-                dx: &mut kept.d_stream,
-            },
+            &block.attn_in.x,
+            &block.attn_in.inverse,
+            &mut kept.d_normed,
+            &mut kept.d_stream,
         );
     }
 

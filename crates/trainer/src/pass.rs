@@ -27,14 +27,6 @@ pub(crate) struct Shared<'a> {
     pub(crate) low_rank: Option<&'a LowRank>,
 }
 
-/// Arguments of the backward pass of a norm over all positions.
-pub(crate) struct NormPass<'a> {
-    pub(crate) x: &'a [f32],
-    pub(crate) inverse: &'a [f32],
-    pub(crate) dy: &'a mut [f32],
-    pub(crate) dx: &'a mut [f32],
-}
-
 /// Input of the first block for one sequence.
 #[derive(Clone, Copy)]
 pub(crate) enum Sequence<'a> {
@@ -291,12 +283,10 @@ impl Shared<'_> {
         self.norm_back(
             grads,
             &self.layout.norm,
-            NormPass {
-                x: &kept.x,
-                inverse: &kept.inverse,
-                dy: &mut kept.d_hidden,
-                dx: &mut kept.d_stream,
-            },
+            &kept.x,
+            &kept.inverse,
+            &mut kept.d_hidden,
+            &mut kept.d_stream,
         );
         for layer in (0..self.layout.blocks.len()).rev() {
             self.mlp_backward(pack, layer, kept, grads);
