@@ -9,6 +9,16 @@ use crate::elementwise::{CrossEntropyRow, Scale};
 /// trainer scores groups over the same columns together as far as it has room.
 const ROWS: usize = 64;
 
+/// Positions in groups, scored over the whole vocabulary.
+fn groups(positions: impl Iterator<Item = usize>) -> Vec<Scored> {
+    let positions: Vec<usize> = positions.collect();
+    let group = |positions: &[usize]| Scored {
+        positions: positions.to_vec(),
+        columns: None,
+    };
+    positions.chunks(ROWS).map(group).collect()
+}
+
 /// Mean next-token cross entropy over equally weighted positions. Term 0 is the sum over the
 /// positions, divided by their number.
 pub struct NextToken<'a> {
@@ -31,14 +41,7 @@ impl<'a> NextToken<'a> {
 
 impl Objective for NextToken<'_> {
     fn scored(&self, sequence: usize) -> Vec<Scored> {
-        let last = self.sequences[sequence].len().saturating_sub(1);
-        (0..last)
-            .step_by(ROWS)
-            .map(|start| Scored {
-                positions: (start..last.min(start + ROWS)).collect(),
-                columns: None,
-            })
-            .collect()
+        groups(0..self.sequences[sequence].len().saturating_sub(1))
     }
 
     fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded {
@@ -174,14 +177,7 @@ impl Objective for Unlikelihood<'_> {
         let Some(answer) = self.answer(sequence) else {
             return self.text.scored(sequence);
         };
-        let places = answer.places();
-        let groups = places.chunks(ROWS);
-        groups
-            .map(|places| Scored {
-                positions: places.iter().map(|place| place - 1).collect(),
-                columns: None,
-            })
-            .collect()
+        groups(answer.places().into_iter().map(|place| place - 1))
     }
 
     fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded {
