@@ -37,9 +37,10 @@ impl StoredTensor {
         self.shape.first().copied().unwrap_or(1)
     }
 
-    /// Number of values of a row.
+    /// Number of values of a row; 0 if it exceeds the address space, which only that of a tensor
+    /// without rows, or of a type that is not read, can.
     pub fn width(&self) -> usize {
-        self.shape.iter().skip(1).product()
+        count(self.shape.get(1..).unwrap_or_default()).unwrap_or(0)
     }
 
     /// Reads `rows`, which must exist. Values are returned row after row.
@@ -118,7 +119,7 @@ pub(crate) fn dense((shape, strides): (&[usize], &[usize])) -> bool {
         if *size != 1 && *stride != expected {
             return false;
         }
-        expected *= size;
+        expected = expected.saturating_mul(*size);
     }
     true
 }

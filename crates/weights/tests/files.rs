@@ -229,6 +229,19 @@ fn malicious_headers_are_refused() {
 }
 
 #[test]
+fn a_tensor_without_rows_may_have_any_width() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let place = r#""dtype": "F32", "data_offsets": [0, 0]"#;
+    let header = format!(r#"{{"a": {{"shape": [0, {0}, {0}], {place}}}}}"#, 1_u64 << 40);
+    std::fs::write(&path, safetensors(&header, 0)).unwrap();
+    let files = TensorFiles::open(folder.path()).unwrap();
+    let mut buffer = RowBuffer::default();
+    let read = files.rows("a", 0..0, &mut buffer).unwrap();
+    assert!(read.is_empty());
+}
+
+#[test]
 fn a_pointer_of_git_lfs_is_told_as_such() {
     let folder = tempfile::tempdir().unwrap();
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 1234\n";
