@@ -46,24 +46,20 @@ impl GpuOptions {
     /// Options with weights in this storage, keys and values in f32, the longest context of the
     /// model, one thread, and the default of [`GpuOptions::replay`].
     pub fn new(gpu: Gpu, weights: WeightType) -> Self {
+        let replay = match std::env::var("OMNIDRAFT_GPU_REPLAY").as_deref() {
+            Ok("0") => false,
+            Ok("1") => true,
+            // On software devices the threads of the driver cost more than calls do.
+            _ => !gpu.is_software(),
+        };
         Self {
             weights,
             kv: KvType::F32,
             max_len: usize::MAX,
             threads: 1,
-            replay: replays(&gpu),
+            replay,
             gpu,
         }
-    }
-}
-
-/// Default of [`GpuOptions::replay`]: `OMNIDRAFT_GPU_REPLAY` (0 or 1), or without it true for
-/// hardware. On software devices the threads of the driver cost more than calls do.
-fn replays(gpu: &Gpu) -> bool {
-    match std::env::var("OMNIDRAFT_GPU_REPLAY").as_deref() {
-        Ok("0") => false,
-        Ok("1") => true,
-        _ => !gpu.is_software(),
     }
 }
 
