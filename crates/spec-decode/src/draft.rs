@@ -78,64 +78,55 @@ impl Draft {
     }
 }
 
-/// Tokens that a drafter may sample.
-pub(crate) enum Masking<'a> {
-    /// Tokens that keep the draft translatable through the lexicon.
-    Translatable(Lexicon<'a>),
-    /// A fixed set of raw ids, independent of the draft so far.
-    Fixed(&'a [u32]),
-}
-
 /// Inputs of drafting other than the drafter.
 pub(crate) struct DraftRules<'a> {
-    pub(crate) masking: Masking<'a>,
+    /// The lexicon through which a draft must stay translatable; without one, any tokens with which
+    /// a draft can begin may follow each other.
+    pub(crate) lexicon: Option<Lexicon<'a>>,
     pub(crate) direct: &'a DirectMap,
     pub(crate) sampling: Sampling,
     pub(crate) stop: &'a BTreeSet<TargetId>,
-    /// Largest number of tokens that both models have room for.
-    pub(crate) room: usize,
-    /// Distinct tokens of the drafter's context, if there is a repetition penalty.
-    pub(crate) seen: Option<BTreeSet<DraftId>>,
 }
 
-/// A draft in progress, between two forwards of the drafter.
+/// A draft in progress, between two forwards of the drafter. The default drafts nothing.
 ///
 /// It takes one forward per drafted token. The first forward also reads the context tokens that the
 /// drafter's cache does not hold yet. The last drafted token is not fed back.
+#[derive(Default)]
 pub(crate) struct Drafting {
     drafted: Draft,
     /// Input of the next forward; empty if there is none.
     input: Vec<DraftId>,
-    /// Number of tokens of context and draft that the drafter was fed.
-    fed: usize,
+    /// Tokens of context and draft that the drafter was fed.
+    fed: Vec<DraftId>,
     wanted: usize,
     /// Largest number of tokens, including those that complete an n-gram.
     most: usize,
     enough: bool,
+    /// Distinct tokens of context and draft, if there is a repetition penalty.
     seen: Option<BTreeSet<DraftId>>,
+    /// Raw ids of the tokens with which a draft can begin, ascending.
     roots: Vec<u32>,
     walk: Walk,
 }
 
 impl Drafting {
-    /// A draft of at most `wanted` tokens after `pending`.
-    pub(crate) fn new(pending: Vec<DraftId>, rules: &DraftRules<'_>, wanted: usize) -> Self {
-        let wanted = wanted.min(rules.room);
-        let roots = match &rules.masking {
-            Masking::Translatable(lexicon) => lexicon.root_children(),
-            Masking::Fixed(ids) => ids.to_vec(),
-        };
+    /// A draft of at most `wanted` tokens after `pending`, where both models have room for `room`.
+    pub(crate) fn new(
+        pending: Vec<DraftId>,
+        roots: Vec<u32>,
+        seen: Option<BTreeSet<DraftId>>,
+        (wanted, room): (usize, usize),
+    ) -> Self {
+        let wanted = wanted.min(room);
         let begins = !roots.is_empty() && wanted > 0;
         Self {
-            drafted: Draft::default(),
             input: if begins { pending } else { Vec::new() },
-            fed: 0,
             wanted,
-            most: wanted.saturating_add(MAX_COMPLETION_STEPS).min(rules.room),
-            enough: false,
-            seen: rules.seen.clone(),
+            most: wanted.saturating_add(MAX_COMPLETION_STEPS).min(room),
+            seen,
             roots,
-            walk: Walk::default(),
+            ..Self::default()
         }
     }
 
@@ -153,7 +144,7 @@ impl Drafting {
         policy: &mut dyn DraftPolicy,
         dice: &mut dyn Chance,
     ) -> Result<(), Fault> {
-        self.read_input();
+        self.fed.append(&mut self.input);
         if abstains {
             return Ok(());
         }
@@ -163,9 +154,9 @@ impl Drafting {
             penalised
         });
         let processed = penalised.as_deref().unwrap_or(row);
-        let mut step = self.stepper(rules);
-        let (token, law) = step.sample(processed, dice)?;
-        self.walk = step.walk;
+        let (column, law) = choose(rules.sampling, processed, &self.mask(rules), dice)
+            .map_err(|source| Fault::Law(Role::Drafter, source))?;
+        let token = DraftId::new(column as u32);
         if let Some(seen) = &mut self.seen {
             seen.insert(token);
         }
@@ -182,34 +173,23 @@ impl Drafting {
         rules: &DraftRules<'_>,
         policy: &mut dyn DraftPolicy,
     ) -> bool {
-        let mut step = self.stepper(rules);
-        let may = step.mask().contains(best);
-        let token = DraftId::new(best);
+        let may = self.mask(rules).contains(best);
         if may {
-            step.advance(token);
-        }
-        self.walk = step.walk;
-        if may {
-            self.read_input();
-            self.push((token, None), (&[], &[]), rules, policy);
+            self.fed.append(&mut self.input);
+            self.push((DraftId::new(best), None), (&[], &[]), rules, policy);
         }
         may
     }
 
-    fn read_input(&mut self) {
-        self.fed += self.input.len();
-        self.input.clear();
-    }
-
-    fn stepper<'a>(&'a mut self, rules: &'a DraftRules<'a>) -> Stepper<'a> {
-        Stepper {
-            rules,
-            walk: std::mem::take(&mut self.walk),
-            roots: &self.roots,
+    /// Tokens that the drafter may sample next.
+    fn mask(&self, rules: &DraftRules<'_>) -> Mask<'_> {
+        match &rules.lexicon {
+            Some(lexicon) => self.walk.mask(lexicon, &self.roots),
+            None => Mask::fixed(&self.roots),
         }
     }
 
-    /// Adds a token that the walk has read.
+    /// Adds a token of the mask.
     fn push(
         &mut self,
         (token, law): (DraftId, Option<DraftLaw>),
@@ -217,12 +197,11 @@ impl Drafting {
         rules: &DraftRules<'_>,
         policy: &mut dyn DraftPolicy,
     ) {
-        let step = Stepper {
-            rules,
-            roots: &self.roots,
-            walk: std::mem::take(&mut self.walk),
-        };
-        let drafted = &mut self.drafted;
+        if let Some(lexicon) = &rules.lexicon {
+            // The mask contains only tokens that the walk can read.
+            self.walk = self.walk.advance(lexicon, token).unwrap_or_default();
+        }
+        let (walk, drafted) = (&self.walk, &mut self.drafted);
         let probability = law.as_ref().map_or(1.0, |law| law.probability(token));
         drafted.ids.push(token);
         drafted.laws.extend(law);
@@ -235,17 +214,20 @@ impl Drafting {
             probability,
             logits: row,
             state,
-            open: step.open(),
+            open: rules.lexicon.is_some_and(|lexicon| walk.open(&lexicon)),
         });
-        let finished = self.enough && step.complete();
-        if !step.ends(token) && drafted.ids.len() < self.most && !finished {
+        let complete = |lexicon: Lexicon<'_>| walk.dangling(&lexicon) == 0;
+        let finished = self.enough && rules.lexicon.is_none_or(complete);
+        // Nothing sensible follows a stop token.
+        let target = rules.direct.target_of(token);
+        let ends = target.is_some_and(|target| rules.stop.contains(&target));
+        if !ends && drafted.ids.len() < self.most && !finished {
             self.input.push(token);
         }
-        self.walk = step.walk;
     }
 
-    /// The draft, and the number of tokens of context and draft that the drafter was fed.
-    pub(crate) fn end(self) -> (Draft, usize) {
+    /// The draft, and the tokens of context and draft that the drafter was fed.
+    pub(crate) fn end(self) -> (Draft, Vec<DraftId>) {
         (self.drafted, self.fed)
     }
 }
@@ -260,65 +242,6 @@ pub(crate) fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result
         return Err(Fault::Law(Role::Drafter, fault));
     }
     Ok(&logits[(positions - 1) * vocab..])
-}
-
-/// The step from one drafted token to the next.
-struct Stepper<'a> {
-    rules: &'a DraftRules<'a>,
-    roots: &'a [u32],
-    walk: Walk,
-}
-
-impl Stepper<'_> {
-    fn mask(&self) -> Mask<'_> {
-        match &self.rules.masking {
-            Masking::Translatable(lexicon) => self.walk.mask(lexicon, self.roots),
-            Masking::Fixed(ids) => Mask::fixed(ids),
-        }
-    }
-
-    /// Samples the next token from the masked row and advances the walk.
-    fn sample(
-        &mut self,
-        row: &[f32],
-        dice: &mut dyn Chance,
-    ) -> Result<(DraftId, Option<DraftLaw>), Fault> {
-        let mask = self.mask();
-        let (column, law) = choose(self.rules.sampling, row, &mask, dice)
-            .map_err(|source| Fault::Law(Role::Drafter, source))?;
-        let token = DraftId::new(column as u32);
-        self.advance(token);
-        Ok((token, law))
-    }
-
-    /// Advances the walk by a token of the mask.
-    fn advance(&mut self, token: DraftId) {
-        if let Masking::Translatable(lexicon) = &self.rules.masking {
-            // The mask contains only tokens that the walk can read.
-            self.walk = self.walk.advance(lexicon, token).unwrap_or_default();
-        }
-    }
-
-    fn complete(&self) -> bool {
-        match &self.rules.masking {
-            Masking::Translatable(lexicon) => self.walk.dangling(lexicon) == 0,
-            Masking::Fixed(_) => true,
-        }
-    }
-
-    /// True if a cached n-gram has begun that could still be completed.
-    fn open(&self) -> bool {
-        match &self.rules.masking {
-            Masking::Translatable(lexicon) => self.walk.open(lexicon),
-            Masking::Fixed(_) => false,
-        }
-    }
-
-    /// True if the draft ends with this token, because nothing sensible follows a stop token.
-    fn ends(&self, token: DraftId) -> bool {
-        let target = self.rules.direct.target_of(token);
-        target.is_some_and(|target| self.rules.stop.contains(&target))
-    }
 }
 
 fn choose(

@@ -1,7 +1,5 @@
 //! The first part of a round: lookup, draft, translation.
 
-use std::collections::BTreeSet;
-
 use ngram_cache::NgramCache;
 use vocab_align::{DraftContext, DraftId, TargetId, raw_ids};
 
@@ -10,7 +8,7 @@ use super::round::{Clock, DraftedRound, lexicon_of};
 use super::running::Running;
 use super::{Session, slem};
 use crate::buffer::Row;
-use crate::draft::{Draft, DraftRules, Drafting, Masking, last_row};
+use crate::draft::{Draft, DraftRules, Drafting, last_row};
 use crate::error::{Role, SpecError};
 use crate::fault::Fault;
 use crate::policy::LONGEST_COPY;
@@ -20,26 +18,16 @@ use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
 
 /// A round whose draft is in progress ([`Session::begin_round`]).
 pub struct DraftingRound {
-    running: Running,
+    pub(super) running: Running,
     copied: Vec<TargetId>,
-    drafting: Option<Drafting>,
-    /// Tokens that the drafter reads in the first forward.
-    pending: Vec<DraftId>,
-    /// Largest number of tokens of the draft.
-    room: usize,
-    timings: Timings,
+    pub(super) drafting: Drafting,
     clock: Clock,
 }
 
 impl DraftingRound {
-    /// Number of the round in the response, from 0.
-    pub(super) fn number(&self) -> usize {
-        self.running.round
-    }
-
     /// Tokens that the drafter reads next; empty if the draft is finished.
     pub fn input(&self) -> &[DraftId] {
-        self.drafting.as_ref().map_or(&[], Drafting::input)
+        self.drafting.input()
     }
 }
 
@@ -94,25 +82,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         };
         running.cache = cache.map(NgramCache::generation);
         let clock = Clock::new();
-        let room = self.target.max_len().saturating_sub(self.target.len());
-        let room = room.saturating_sub(1);
-        let number = running.round;
-        let begun = self.begin_draft(&mut running, cache, room, policy);
-        let (copied, begun) = begun.map_err(|fault| fault.at(number))?;
-        let (drafting, pending, room) = match begun {
-            Some((drafting, room)) => {
-                let pending = drafting.input().to_vec();
-                (Some(drafting), pending, room)
-            }
-            None => (None, Vec::new(), room),
-        };
+        let begun = self.begin_draft(&mut running, cache, policy);
+        let (copied, drafting) = begun.map_err(|fault| fault.at(running.round))?;
         Ok(DraftingRound {
             running,
             copied,
             drafting,
-            pending,
-            room,
-            timings: Timings::default(),
             clock,
         })
     }
@@ -130,12 +105,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         logits: &[f32],
         policy: &mut dyn DraftPolicy,
     ) -> Result<(), SpecError> {
-        if round.drafting.is_none() {
-            return Ok(());
-        }
         let vocab = self.drafter.vocab_size();
         let row = last_row(logits, round.input().len(), vocab);
-        let row = row.map_err(|fault| fault.at(round.number()))?;
+        let row = row.map_err(|fault| fault.at(round.running.round))?;
         self.draft_row(round, cache, row, policy)
     }
 
@@ -147,29 +119,11 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         row: &[f32],
         policy: &mut dyn DraftPolicy,
     ) -> Result<(), SpecError> {
-        let number = round.number();
-        let Some(drafting) = &mut round.drafting else {
-            return Ok(());
-        };
-        let rules = self.rules(cache, round.room, None);
+        let rules = self.rules(cache);
         let said = (row, self.drafter.state(), self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
-        let taken = drafting.take(said, &rules, policy, dice);
-        taken.map_err(|fault| fault.at(number))
-    }
-
-    /// Adds the most probable token of all to the draft. Returns false if the mask does not allow
-    /// it.
-    pub(super) fn draft_best(
-        &self,
-        round: &mut DraftingRound,
-        cache: Option<&NgramCache>,
-        best: u32,
-        policy: &mut dyn DraftPolicy,
-    ) -> bool {
-        let rules = self.rules(cache, round.room, None);
-        let drafting = round.drafting.as_mut();
-        drafting.is_some_and(|drafting| drafting.take_best(best, &rules, policy))
+        let taken = round.drafting.take(said, &rules, policy, dice);
+        taken.map_err(|fault| fault.at(round.running.round))
     }
 
     /// Ends drafting and translates the draft.
@@ -185,23 +139,20 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             mut running,
             copied,
             drafting,
-            pending,
-            mut timings,
             mut clock,
-            ..
         } = round;
-        let (drafted, fed) = drafting.map_or_else(Default::default, Drafting::end);
-        let read = pending.iter().chain(&drafted.ids).take(fed);
-        running.reading.fed(read.copied());
-        timings.draft = clock.lap();
-        let room = self.target.max_len().saturating_sub(self.target.len());
-        let room = room.saturating_sub(1);
+        let (drafted, fed) = drafting.end();
+        running.reading.fed(fed.into_iter());
+        let mut timings = Timings {
+            draft: clock.lap(),
+            ..Timings::default()
+        };
 
         // The draft, translated to m target tokens.
         let mut proposals = looked_up(&copied);
         let translated = self.translate(&drafted, cache);
         proposals.extend(translated.map_err(|fault| fault.at(running.round))?);
-        proposals.truncate(room);
+        proposals.truncate(self.room());
         timings.translate = clock.lap();
         let proposed = proposals.iter().map(|proposal| proposal.target);
         Ok(DraftedRound {
@@ -214,19 +165,18 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         })
     }
 
-    /// The looked-up tokens, and the draft that begins after them, with the room that it has.
-    #[allow(clippy::type_complexity, reason = "read once, by the only caller")]
+    /// The looked-up tokens, and the draft that begins after them.
     fn begin_draft(
         &mut self,
         running: &mut Running,
         cache: Option<&NgramCache>,
-        room: usize,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Option<(Drafting, usize)>), Fault> {
+    ) -> Result<(Vec<TargetId>, Drafting), Fault> {
+        let room = self.room();
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
         if wanted == 0 {
-            return Ok((copied, None));
+            return Ok((copied, Drafting::default()));
         }
         if running.untranslated > 0 {
             self.translate_back(running)?;
@@ -238,28 +188,28 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| ids.iter().copied().collect());
         let room = (room - copied.len()).min(pending.room);
-        let rules = self.rules(cache, room, seen);
-        let drafting = Drafting::new(pending.tokens, &rules, wanted);
-        Ok((copied, Some((drafting, room))))
+        let roots = match self.rules(cache).lexicon {
+            Some(lexicon) => lexicon.root_children(),
+            None => self.spellable.clone(),
+        };
+        let drafting = Drafting::new(pending.tokens, roots, seen, (wanted, room));
+        Ok((copied, drafting))
+    }
+
+    /// Number of proposals that the target has room for, after the token before them.
+    fn room(&self) -> usize {
+        let left = self.target.max_len().saturating_sub(self.target.len());
+        left.saturating_sub(1)
     }
 
     /// Inputs of drafting other than the drafter.
-    fn rules<'a>(
-        &'a self,
-        cache: Option<&'a NgramCache>,
-        room: usize,
-        seen: Option<BTreeSet<DraftId>>,
-    ) -> DraftRules<'a> {
+    pub(super) fn rules<'a>(&'a self, cache: Option<&'a NgramCache>) -> DraftRules<'a> {
+        let mode = self.config.mode;
         DraftRules {
-            masking: match self.config.mode {
-                VerifyMode::Slem => Masking::Fixed(&self.spellable),
-                mode => Masking::Translatable(lexicon_of(&self.direct, mode, cache)),
-            },
+            lexicon: (mode != VerifyMode::Slem).then(|| lexicon_of(&self.direct, mode, cache)),
             direct: &self.direct,
             sampling: self.config.sampling.among_top(self.config.draft_top),
             stop: &self.config.stop,
-            room,
-            seen,
         }
     }
 

@@ -32,7 +32,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         logits: &mut Row<f32>,
     ) -> Result<bool, SpecError> {
         let takes_best = self.takes_best() && !policy.reads_drafter();
-        let (number, tokens) = (round.number(), round.input().len());
+        let (number, tokens) = (round.running.round, round.input().len());
         let Some(device) = self.drafter.device_logits(tokens) else {
             return Ok(false);
         };
@@ -41,8 +41,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         if takes_best {
             let mut best = Vec::new();
             device.best(&mut best).map_err(failed)?;
+            let rules = self.rules(cache);
             if let Some(Some(best)) = best.last()
-                && self.draft_best(round, cache, *best, policy)
+                && round.drafting.take_best(*best, &rules, policy)
             {
                 return Ok(true);
             }
