@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use crate::buffer;
-use crate::error::{LawError, Role};
-use crate::fault::Fault;
+use crate::error::LawError;
 use crate::lexicon::{DirectMap, Lexicon};
 use crate::mask::{Mask, Walk};
 use crate::sampling::{Sampling, argmax, masked_argmax};
@@ -143,7 +142,7 @@ impl Drafting {
         rules: &DraftRules<'_>,
         policy: &mut dyn DraftPolicy,
         dice: &mut dyn Chance,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), LawError> {
         self.fed.append(&mut self.input);
         if abstains {
             return Ok(());
@@ -154,8 +153,7 @@ impl Drafting {
             penalised
         });
         let processed = penalised.as_deref().unwrap_or(row);
-        let (column, law) = choose(rules.sampling, processed, &self.mask(rules), dice)
-            .map_err(|source| Fault::Law(Role::Drafter, source))?;
+        let (column, law) = choose(rules.sampling, processed, &self.mask(rules), dice)?;
         let token = DraftId::new(column as u32);
         if let Some(seen) = &mut self.seen {
             seen.insert(token);
@@ -230,18 +228,6 @@ impl Drafting {
     pub(crate) fn end(self) -> (Draft, Vec<DraftId>) {
         (self.drafted, self.fed)
     }
-}
-
-pub(crate) fn last_row(logits: &[f32], positions: usize, vocab: usize) -> Result<&[f32], Fault> {
-    if positions == 0 || logits.len() != positions.saturating_mul(vocab) {
-        let fault = LawError::RowShape {
-            found: logits.len(),
-            positions,
-            vocab,
-        };
-        return Err(Fault::Law(Role::Drafter, fault));
-    }
-    Ok(&logits[(positions - 1) * vocab..])
 }
 
 fn choose(

@@ -176,3 +176,28 @@ pub enum SpecError {
         expected: usize,
     },
 }
+
+impl SpecError {
+    /// Names the model and the round in which it failed.
+    pub(crate) fn model(role: Role, round: usize) -> impl Fn(ModelError) -> Self + Copy {
+        move |source| Self::Model {
+            round,
+            role,
+            source,
+        }
+    }
+
+    /// Names the round, and the model whose probability is impossible.
+    pub(crate) fn law(role: Role, round: usize) -> impl Fn(LawError) -> Self + Copy {
+        move |source| Self::Law {
+            round,
+            role,
+            source,
+        }
+    }
+
+    /// Names the round.
+    pub(crate) fn align(round: usize) -> impl Fn(AlignError) -> Self + Copy {
+        move |source| Self::Align { round, source }
+    }
+}

@@ -104,7 +104,6 @@ mod chance;
 mod copy_source;
 mod draft;
 mod error;
-mod fault;
 pub mod goodness;
 mod history;
 mod lexicon;

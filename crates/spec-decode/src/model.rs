@@ -1,5 +1,7 @@
 //! Rows of logits.
 
+use crate::error::LawError;
+
 /// The logits of one forward: `[positions, vocab]`, row-major.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
@@ -15,6 +17,19 @@ impl<'a> Rows<'a> {
             .then_some(Self { logits, vocab })
     }
 
+    /// As [`new`](Self::new), with an error that says what was expected.
+    pub(crate) fn checked(
+        logits: &'a [f32],
+        vocab: usize,
+        positions: usize,
+    ) -> Result<Self, LawError> {
+        Self::new(logits, vocab, positions).ok_or(LawError::RowShape {
+            found: logits.len(),
+            positions,
+            vocab,
+        })
+    }
+
     /// No rows.
     pub(crate) fn none(vocab: usize) -> Self {
         Self { logits: &[], vocab }
@@ -24,6 +39,11 @@ impl<'a> Rows<'a> {
     pub fn row(&self, position: usize) -> &'a [f32] {
         let start = position.saturating_mul(self.vocab);
         self.logits.get(start..start + self.vocab).unwrap_or(&[])
+    }
+
+    /// Row of the last position; empty if there is none.
+    pub(crate) fn last(&self) -> &'a [f32] {
+        self.row(self.positions().saturating_sub(1))
     }
 
     /// Number of positions.

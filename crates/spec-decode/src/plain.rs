@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use vocab_align::{TargetId, TokenId};
 
-use crate::error::{LawError, Role, SpecError};
-use crate::fault::Fault;
+use crate::error::{Role, SpecError};
+use crate::model::Rows;
 use crate::sampling::Sampling;
 use crate::session::{Finish, read_prompt};
 use crate::{LanguageModel, Purpose, StreamName, TeacherSink};
@@ -74,7 +74,10 @@ pub fn decode_plain<T: LanguageModel>(
         pending = match best {
             Some(best) => best,
             None => {
-                step(target, pending, &mut logits, round)?;
+                let read = target.forward(&[pending.get()], &mut logits);
+                read.map_err(SpecError::model(Role::Target, round))?;
+                let law = SpecError::law(Role::Target, round);
+                Rows::checked(&logits, target.vocab_size(), 1).map_err(law)?;
                 let row = if config.sampling.penalises() {
                     penalised.clone_from(&logits);
                     config.sampling.penalise(&mut penalised, &seen);
@@ -83,7 +86,6 @@ pub fn decode_plain<T: LanguageModel>(
                     &logits
                 };
                 let column = config.sampling.draw(row, &mut dice);
-                let law = |source| Fault::Law(Role::Target, source).at(round);
                 TargetId::new(column.map_err(law)? as u32)
             }
         };
@@ -113,7 +115,7 @@ fn best_on_device<T: LanguageModel>(
     let Some(device) = target.device_logits(1) else {
         return Ok(None);
     };
-    let failed = |source| Fault::Model(Role::Target, source).at(round);
+    let failed = SpecError::model(Role::Target, round);
     let mut best = Vec::new();
     device.score(&[pending.get()]).map_err(failed)?;
     device.best(&mut best).map_err(failed)?;
@@ -122,24 +124,4 @@ fn best_on_device<T: LanguageModel>(
         target.truncate(held);
     }
     Ok(best)
-}
-
-fn step<T: LanguageModel>(
-    target: &mut T,
-    pending: TargetId,
-    logits: &mut Vec<f32>,
-    round: usize,
-) -> Result<(), SpecError> {
-    target
-        .forward(&[pending.get()], logits)
-        .map_err(|source| Fault::Model(Role::Target, source).at(round))?;
-    if logits.len() == target.vocab_size() {
-        return Ok(());
-    }
-    let source = LawError::RowShape {
-        found: logits.len(),
-        positions: 1,
-        vocab: target.vocab_size(),
-    };
-    Err(Fault::Law(Role::Target, source).at(round))
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use vocab_align::{TargetId, TokenId, raw_ids};
 
 use crate::LanguageModel;
-use crate::error::{LawError, Role, SpecError};
-use crate::fault::Fault;
+use crate::error::{Role, SpecError};
+use crate::model::Rows;
 use crate::sampling::Sampling;
 use crate::session::read_prompt;
 
@@ -127,18 +127,11 @@ impl<T: LanguageModel> Walk<'_, T> {
         let input = [&self.prompt[read..], &self.prefix].concat();
         let mut logits = Vec::new();
         self.target.truncate(read);
-        self.target
-            .forward(&raw_ids(&input), &mut logits)
-            .map_err(|source| Fault::Model(Role::Target, source).at(round))?;
+        let scored = self.target.forward(&raw_ids(&input), &mut logits);
+        scored.map_err(SpecError::model(Role::Target, round))?;
         let vocab = self.target.vocab_size();
-        let fault = |source| Fault::Law(Role::Target, source).at(round);
-        if logits.len() != vocab * input.len() {
-            return Err(fault(LawError::RowShape {
-                found: logits.len(),
-                positions: input.len(),
-                vocab,
-            }));
-        }
+        let fault = SpecError::law(Role::Target, round);
+        Rows::checked(&logits, vocab, input.len()).map_err(fault)?;
         let row = &mut logits[vocab * (input.len() - 1)..];
         if self.sampling.penalises() {
             let context = self.prompt.iter().chain(&self.prefix);

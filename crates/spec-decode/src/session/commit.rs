@@ -6,8 +6,7 @@ use vocab_align::TargetId;
 use super::Session;
 use super::reading::check_len;
 use super::running::Running;
-use crate::error::Role;
-use crate::fault::Fault;
+use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::translate::Proposal;
 use crate::{LanguageModel, TeacherSink};
@@ -29,7 +28,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         result: Commitment<'_>,
         cache: Option<&mut NgramCache>,
         sink: &mut dyn TeacherSink,
-    ) -> Result<(Vec<TargetId>, usize), Fault> {
+    ) -> Result<(Vec<TargetId>, usize), SpecError> {
         let emitted = self.cut(running, &result);
         for (offset, &token) in emitted.iter().enumerate() {
             sink.record(
@@ -62,12 +61,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// Brings the draft context up to the end of the response.
-    pub(super) fn translate_back(&mut self, running: &mut Running) -> Result<(), Fault> {
+    pub(super) fn translate_back(&mut self, running: &mut Running) -> Result<(), SpecError> {
         let new = running.response.len() - std::mem::take(&mut running.untranslated);
-        self.context.push(&running.response[new..])?;
+        let pushed = self.context.push(&running.response[new..]);
+        pushed.map_err(SpecError::align(running.round))?;
         let (reading, ids) = (&mut running.reading, self.context.ids());
-        reading.roll_back(&mut self.drafter, ids)?;
-        Ok(())
+        let rolled = reading.roll_back(&mut self.drafter, ids, running.round);
+        rolled.map(drop)
     }
 
     /// The tokens that become part of the response: none after a stop token or beyond the limit.
@@ -86,13 +86,17 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// Keeps prompt and response without the last token, which becomes the pending one.
-    fn roll_back_target(&mut self, running: &mut Running, proposed: usize) -> Result<(), Fault> {
+    fn roll_back_target(
+        &mut self,
+        running: &mut Running,
+        proposed: usize,
+    ) -> Result<(), SpecError> {
         let kept = running.prompt.len() + running.response.len() - 1;
         // At most the forward's own positions are removed.
         let longest = kept.max(self.target.len());
         debug_assert!(longest <= kept + proposed + 1);
         self.target.truncate(kept);
-        check_len(Role::Target, self.target.len(), kept)?;
+        check_len(Role::Target, running.round, self.target.len(), kept)?;
         if let Some(&last) = running.response.last() {
             running.pending = last;
         }

@@ -1,16 +1,16 @@
 //! The first part of a round: lookup, draft, translation.
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftContext, DraftId, TargetId, raw_ids};
+use vocab_align::{AlignError, DraftContext, DraftId, TargetId, raw_ids};
 
 use super::reading::FEW;
 use super::round::{Clock, DraftedRound, lexicon_of};
 use super::running::Running;
 use super::{Session, slem};
 use crate::buffer::Row;
-use crate::draft::{Draft, DraftRules, Drafting, last_row};
+use crate::draft::{Draft, DraftRules, Drafting};
 use crate::error::{Role, SpecError};
-use crate::fault::Fault;
+use crate::model::Rows;
 use crate::policy::LONGEST_COPY;
 use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
@@ -47,12 +47,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         policy: &mut dyn DraftPolicy,
     ) -> Result<DraftedRound, SpecError> {
         let mut round = self.begin_round(cache, policy)?;
+        let failed = SpecError::model(Role::Drafter, round.running.round);
         let mut logits = Row::of(self.drafter.vocab_size());
         while !round.input().is_empty() {
             if self.draft_on_device(&mut round, cache, policy, &mut logits)? {
                 continue;
             }
-            let failed = |source| Fault::Model(Role::Drafter, source).at(round.running.round);
             let read = self.drafter.forward(&raw_ids(round.input()), &mut logits);
             read.map_err(failed)?;
             self.draft_token(&mut round, cache, &logits, policy)?;
@@ -82,8 +82,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         };
         running.cache = cache.map(NgramCache::generation);
         let clock = Clock::new();
-        let begun = self.begin_draft(&mut running, cache, policy);
-        let (copied, drafting) = begun.map_err(|fault| fault.at(running.round))?;
+        let (copied, drafting) = self.begin_draft(&mut running, cache, policy)?;
         Ok(DraftingRound {
             running,
             copied,
@@ -105,10 +104,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         logits: &[f32],
         policy: &mut dyn DraftPolicy,
     ) -> Result<(), SpecError> {
-        let vocab = self.drafter.vocab_size();
-        let row = last_row(logits, round.input().len(), vocab);
-        let row = row.map_err(|fault| fault.at(round.running.round))?;
-        self.draft_row(round, cache, row, policy)
+        let rows = Rows::checked(logits, self.drafter.vocab_size(), round.input().len());
+        let rows = rows.map_err(SpecError::law(Role::Drafter, round.running.round))?;
+        self.draft_row(round, cache, rows.last(), policy)
     }
 
     /// As [`draft_token`](Self::draft_token), given the last row alone.
@@ -123,7 +121,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let said = (row, self.drafter.state(), self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
         let taken = round.drafting.take(said, &rules, policy, dice);
-        taken.map_err(|fault| fault.at(round.running.round))
+        taken.map_err(SpecError::law(Role::Drafter, round.running.round))
     }
 
     /// Ends drafting and translates the draft.
@@ -151,7 +149,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         // The draft, translated to m target tokens.
         let mut proposals = looked_up(&copied);
         let translated = self.translate(&drafted, cache);
-        proposals.extend(translated.map_err(|fault| fault.at(running.round))?);
+        proposals.extend(translated.map_err(SpecError::align(running.round))?);
         proposals.truncate(self.room());
         timings.translate = clock.lap();
         let proposed = proposals.iter().map(|proposal| proposal.target);
@@ -171,7 +169,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         running: &mut Running,
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Drafting), Fault> {
+    ) -> Result<(Vec<TargetId>, Drafting), SpecError> {
         let room = self.room();
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
@@ -181,10 +179,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         if running.untranslated > 0 {
             self.translate_back(running)?;
         }
-        let ahead = self.context_behind(&copied)?;
+        let round = running.round;
+        let ahead = self.context_behind(&copied);
+        let ahead = ahead.map_err(SpecError::align(round))?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let reading = &mut running.reading;
-        let pending = reading.catch_up(&mut self.drafter, ids, wanted, FEW)?;
+        let pending = reading.catch_up(&mut self.drafter, ids, (wanted, FEW), round)?;
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| ids.iter().copied().collect());
         let room = (room - copied.len()).min(pending.room);
@@ -232,7 +232,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// The draft context with looked-up tokens after it; `None` if there are none.
-    fn context_behind(&self, copied: &[TargetId]) -> Result<Option<DraftContext>, Fault> {
+    fn context_behind(&self, copied: &[TargetId]) -> Result<Option<DraftContext>, AlignError> {
         if copied.is_empty() {
             return Ok(None);
         }
@@ -246,9 +246,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         &self,
         drafted: &Draft,
         cache: Option<&NgramCache>,
-    ) -> Result<Vec<Proposal>, Fault> {
+    ) -> Result<Vec<Proposal>, AlignError> {
         match self.config.mode {
-            VerifyMode::Slem => Ok(slem::retokenise(&drafted.ids, &self.pair, &self.direct)?),
+            VerifyMode::Slem => slem::retokenise(&drafted.ids, &self.pair, &self.direct),
             mode => {
                 let lexicon = lexicon_of(&self.direct, mode, cache);
                 Ok(translate(&drafted.ids, &lexicon))

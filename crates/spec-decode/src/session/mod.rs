@@ -19,7 +19,6 @@ use vocab_align::{
 };
 
 use crate::error::{Role, SpecError};
-use crate::fault::Fault;
 use crate::lexicon::DirectMap;
 use crate::sampling::Sampling;
 use crate::verify::{Acceptance, Groups, VerifyMode};
@@ -219,7 +218,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             pair.target.clone(),
             Arc::clone(&pair.alignment),
         )
-        .map_err(|source| SpecError::Align { round: 0, source })?;
+        .map_err(SpecError::align(0))?;
         let direct = DirectMap::new(&pair.alignment, drafter.vocab_size(), target.vocab_size());
         let spellable = slem::spellable(&pair, &direct, &config.stop, drafter.vocab_size());
         Ok(Self {
@@ -326,10 +325,10 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         if !self.config.drafter_reads {
             return Ok(());
         }
-        let read = reading.catch_up(&mut self.drafter, prompt, 1, 0);
-        read.map(drop).map_err(|fault| match fault {
-            Fault::Model(role, source) => SpecError::Prefill { role, source },
-            other => other.at(0),
+        let read = reading.catch_up(&mut self.drafter, prompt, (1, 0), 0);
+        read.map(drop).map_err(|error| match error {
+            SpecError::Model { role, source, .. } => SpecError::Prefill { role, source },
+            other => other,
         })
     }
 
@@ -386,10 +385,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let Some(mut running) = self.running.take() else {
             return Ok(());
         };
-        let round = running.round;
         let read = self.translate_back(&mut running);
         self.running = Some(running);
-        read.map_err(|fault| fault.at(round))
+        read
     }
 
     /// Prompt and response in draft tokens. Without [`SessionConfig::drafter_reads`] the text after

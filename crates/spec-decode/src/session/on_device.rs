@@ -11,7 +11,6 @@ use super::drafting::DraftingRound;
 use super::round::{DraftedRound, JudgedRound};
 use crate::buffer::Row;
 use crate::error::{Role, SpecError};
-use crate::fault::Fault;
 use crate::verify::{check_proposals, greedy};
 use crate::{DraftPolicy, LanguageModel, TeacherSink};
 
@@ -32,11 +31,11 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         logits: &mut Row<f32>,
     ) -> Result<bool, SpecError> {
         let takes_best = self.takes_best() && !policy.reads_drafter();
-        let (number, tokens) = (round.running.round, round.input().len());
+        let tokens = round.input().len();
         let Some(device) = self.drafter.device_logits(tokens) else {
             return Ok(false);
         };
-        let failed = |source| Fault::Model(Role::Drafter, source).at(number);
+        let failed = SpecError::model(Role::Drafter, round.running.round);
         device.score(&raw_ids(round.input())).map_err(failed)?;
         if takes_best {
             let mut best = Vec::new();
@@ -70,13 +69,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             return Ok(Err(round));
         };
         let number = round.running.round;
-        let failed = |source| Fault::Model(Role::Target, source).at(number);
+        let failed = SpecError::model(Role::Target, number);
         let mut logits = Row::of(0);
         let mut best = Vec::new();
         device.score(&raw_ids(round.input())).map_err(failed)?;
         device.best(&mut best).map_err(failed)?;
         round.timings.target = round.clock.lap();
-        let law = |source| Fault::Law(Role::Target, source).at(number);
+        let law = SpecError::law(Role::Target, number);
         check_proposals(&round.proposals, self.target.vocab_size()).map_err(law)?;
         let best = |index: usize| best.get(index).copied().flatten();
         let proposed = round.proposals.iter().map(|proposal| proposal.target);

@@ -4,8 +4,7 @@ use vocab_align::{DraftId, raw_ids};
 
 use super::common_prefix;
 use crate::LanguageModel;
-use crate::error::Role;
-use crate::fault::Fault;
+use crate::error::{Role, SpecError};
 
 /// Number of pending tokens beyond which, in a response, all but the last are read without
 /// computing their logits.
@@ -81,22 +80,21 @@ impl Reading {
 
     /// Reads the context's view except the last token, if more than `few` tokens before that are
     /// unread; otherwise these stay pending with it. `wanted` is the number of tokens to be
-    /// drafted.
+    /// drafted. Errors name the `round`.
     pub(super) fn catch_up(
         &mut self,
         drafter: &mut impl LanguageModel,
         context: &[DraftId],
-        wanted: usize,
-        few: usize,
-    ) -> Result<Pending, Fault> {
+        (wanted, few): (usize, usize),
+        round: usize,
+    ) -> Result<Pending, SpecError> {
         self.window.fit(context.len(), drafter.max_len(), wanted);
-        let view = self.roll_back(drafter, context)?;
+        let view = self.roll_back(drafter, context, round)?;
         let last = view.len().saturating_sub(1);
         if last - self.fed.len() > few {
             let tokens = &view[self.fed.len()..last];
-            drafter
-                .prefill(&raw_ids(tokens))
-                .map_err(|source| Fault::Model(Role::Drafter, source))?;
+            let read = drafter.prefill(&raw_ids(tokens));
+            read.map_err(SpecError::model(Role::Drafter, round))?;
             self.fed.extend_from_slice(tokens);
         }
         Ok(Pending {
@@ -120,22 +118,29 @@ impl Reading {
         &mut self,
         drafter: &mut impl LanguageModel,
         context: &[DraftId],
-    ) -> Result<Vec<DraftId>, Fault> {
-        check_len(Role::Drafter, drafter.len(), self.fed.len())?;
+        round: usize,
+    ) -> Result<Vec<DraftId>, SpecError> {
+        check_len(Role::Drafter, round, drafter.len(), self.fed.len())?;
         let view = self.window.of(context);
         let common = common_prefix(&self.fed, &view[..view.len().saturating_sub(1)]);
         self.fed.truncate(common);
         drafter.truncate(common);
-        check_len(Role::Drafter, drafter.len(), common)?;
+        check_len(Role::Drafter, round, drafter.len(), common)?;
         Ok(view)
     }
 }
 
-pub(super) fn check_len(role: Role, found: usize, expected: usize) -> Result<(), Fault> {
+pub(super) fn check_len(
+    role: Role,
+    round: usize,
+    found: usize,
+    expected: usize,
+) -> Result<(), SpecError> {
     if found == expected {
         Ok(())
     } else {
-        Err(Fault::CacheDrift {
+        Err(SpecError::CacheDrift {
+            round,
             role,
             found,
             expected,

@@ -11,7 +11,6 @@ use super::{CachedGroups, Session};
 use crate::buffer::Row;
 use crate::draft::Draft;
 use crate::error::{LawError, Role, SpecError};
-use crate::fault::Fault;
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
 use crate::residual::path_probability;
@@ -85,7 +84,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     fn score(&mut self, round: &DraftedRound) -> Result<Row<f32>, SpecError> {
         let mut logits = Row::of(round.input.len() * self.target.vocab_size());
         let scored = self.target.forward(&raw_ids(&round.input), &mut logits);
-        let failed = |source| Fault::Model(Role::Target, source).at(round.running.round);
+        let failed = SpecError::model(Role::Target, round.running.round);
         scored.map_err(failed).map(|()| logits)
     }
 
@@ -103,12 +102,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     ) -> Result<JudgedRound, SpecError> {
         round.timings.target = round.clock.lap();
         let running = &mut round.running;
-        let number = running.round;
-        let rows = rows_of(logits, round.input.len(), self.target.vocab_size());
-        let rows = rows.map_err(|fault| fault.at(number))?;
-        let verdict = self
-            .judge(running, cache, &round.drafted, &round.proposals, rows)
-            .map_err(|fault| fault.at(number))?;
+        let rows = Rows::checked(logits, self.target.vocab_size(), round.input.len());
+        let rows = rows.map_err(SpecError::law(Role::Target, running.round))?;
+        let verdict = self.judge(running, cache, &round.drafted, &round.proposals, rows)?;
         round.timings.verify = round.clock.lap();
         Ok(JudgedRound { round, verdict })
     }
@@ -125,8 +121,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         cache: Option<&NgramCache>,
     ) -> Result<SparseDraft, SpecError> {
         let (mode, sampling) = (self.config.mode, self.config.sampling);
-        let unchanged = check_cache(mode, cache, &round.running);
-        unchanged.map_err(|fault| fault.at(round.running.round))?;
+        check_cache(mode, cache, &round.running)?;
         let lexicon = lexicon_of(&self.direct, mode, cache);
         let vocab = self.target.vocab_size();
         let evidence = Evidence {
@@ -137,7 +132,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             groups: self.groups.of(&lexicon, vocab, !sampling.is_greedy()),
             sampling,
         };
-        let law = |source| Fault::Law(Role::Drafter, source).at(round.running.round);
+        let law = SpecError::law(Role::Drafter, round.running.round);
         SparseDraft::new(&evidence).map_err(law)
     }
 
@@ -154,20 +149,19 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         verdict: Verdict,
     ) -> Result<JudgedRound, SpecError> {
         round.timings.target = round.clock.lap();
+        let law = SpecError::law(Role::Target, round.running.round);
         let vocab = self.target.vocab_size();
         if verdict.accepted > round.proposals.len() || verdict.last.index() >= vocab {
-            let fault = LawError::OutOfVocabulary {
+            return Err(law(LawError::OutOfVocabulary {
                 token: verdict.last.get(),
                 vocab,
-            };
-            return Err(Fault::Law(Role::Target, fault).at(round.running.round));
+            }));
         }
         // It was rounded on its way, upwards perhaps.
         let possible = |p: f64| (0.0..=1.0 + 1e-6).contains(&p);
         if let Some(score) = verdict.scores.iter().find(|score| !possible(score.target)) {
             let probability = score.target;
-            let fault = LawError::TargetProbability { probability };
-            return Err(Fault::Law(Role::Target, fault).at(round.running.round));
+            return Err(law(LawError::TargetProbability { probability }));
         }
         Ok(JudgedRound { round, verdict })
     }
@@ -201,17 +195,15 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let number = running.round;
         let vocab = self.target.vocab_size();
         let positions = (logits.len() / vocab.max(1)).min(input.len());
-        let rows = rows_of(logits, positions, vocab);
+        let rows = Rows::checked(logits, vocab, positions);
         let result = Commitment {
             proposals: &proposals,
             accepted: verdict.accepted,
             last: verdict.last,
-            rows: rows.map_err(|fault| fault.at(number))?,
+            rows: rows.map_err(SpecError::law(Role::Target, number))?,
         };
         // Accepted text is translated back, and its n-grams are inserted into the cache.
-        let (emitted, inserted) = self
-            .commit(&mut running, result, cache, sink)
-            .map_err(|fault| fault.at(number))?;
+        let (emitted, inserted) = self.commit(&mut running, result, cache, sink)?;
         let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
         running.round += 1;
@@ -240,7 +232,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         drafted: &Draft,
         proposals: &[Proposal],
         rows: Rows<'_>,
-    ) -> Result<Verdict, Fault> {
+    ) -> Result<Verdict, SpecError> {
         let (mode, acceptance) = (self.config.mode, self.config.acceptance);
         let sampling = self.config.sampling;
         check_cache(mode, cache, running)?;
@@ -262,7 +254,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             groups: self.groups.of(&lexicon, rows.vocab(), needed),
             sampling,
         };
-        let law = |source| Fault::Law(Role::Target, source);
+        let law = SpecError::law(Role::Target, running.round);
         let dice = &mut *running.verify_dice;
         verify(mode, acceptance, &evidence, dice).map_err(law)
     }
@@ -282,21 +274,13 @@ fn check_cache(
     mode: VerifyMode,
     cache: Option<&NgramCache>,
     running: &Running,
-) -> Result<(), Fault> {
+) -> Result<(), SpecError> {
+    let round = running.round;
     let generation = cache.map(NgramCache::generation);
     match mode.uses_cache() && generation != running.cache {
-        true => Err(Fault::CacheChanged),
+        true => Err(SpecError::CacheChanged { round }),
         false => Ok(()),
     }
-}
-
-fn rows_of(logits: &[f32], positions: usize, vocab: usize) -> Result<Rows<'_>, Fault> {
-    let shape = LawError::RowShape {
-        found: logits.len(),
-        positions,
-        vocab,
-    };
-    Rows::new(logits, vocab, positions).ok_or(Fault::Law(Role::Target, shape))
 }
 
 impl CachedGroups {
