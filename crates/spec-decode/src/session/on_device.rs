@@ -55,21 +55,25 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         Ok(true)
     }
 
-    /// Verifies a round with a target on a device, and fetches the logits of the emitted tokens if
-    /// `sink` reads them. Returns the round if the verification needs whole rows.
-    pub(super) fn judge_on_device(
+    /// Runs the target's forward over the pending token and all proposals, and verifies these.
+    /// Returns the logits with which [`commit_round`](Self::commit_round) records; of a target on a
+    /// device, those of the emitted tokens, and only if `sink` reads them.
+    pub(super) fn score_and_judge(
         &mut self,
         mut round: DraftedRound,
         cache: Option<&NgramCache>,
         sink: &dyn TeacherSink,
-    ) -> Result<Result<(JudgedRound, Row<f32>), DraftedRound>, SpecError> {
+    ) -> Result<(JudgedRound, Row<f32>), SpecError> {
         let tokens = round.input().len();
-        let wanted = self.takes_best();
-        let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
-            return Ok(Err(round));
-        };
-        let number = round.running.round;
+        let (number, wanted) = (round.running.round, self.takes_best());
         let failed = SpecError::model(Role::Target, number);
+        let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
+            let mut logits = Row::of(tokens * self.target.vocab_size());
+            let scored = self.target.forward(&raw_ids(round.input()), &mut logits);
+            scored.map_err(failed)?;
+            let judged = self.judge_round(round, cache, &logits)?;
+            return Ok((judged, logits));
+        };
         let mut logits = Row::of(0);
         let mut best = Vec::new();
         device.score(&raw_ids(round.input())).map_err(failed)?;
@@ -86,7 +90,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 device.rows(0..tokens, &mut logits).map_err(failed)?;
             }
             let judged = self.judge_round(round, cache, &logits)?;
-            return Ok(Ok((judged, logits)));
+            return Ok((judged, logits));
         };
         round.timings.verify = round.clock.lap();
         let emitted = verdict.accepted + 1;
@@ -95,6 +99,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             // Fetching more of the forward's logits belongs to the forward.
             round.timings.target += round.clock.lap();
         }
-        Ok(Ok((JudgedRound { round, verdict }, logits)))
+        Ok((JudgedRound { round, verdict }, logits))
     }
 }

@@ -3,12 +3,11 @@
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
+use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::commit::Commitment;
 use super::running::Running;
 use super::{CachedGroups, Session};
-use crate::buffer::Row;
 use crate::draft::Draft;
 use crate::error::{LawError, Role, SpecError};
 use crate::lexicon::Lexicon;
@@ -69,23 +68,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, SpecError> {
         let drafted = self.draft_round(cache.as_deref(), policy)?;
-        let (judged, logits) = match self.judge_on_device(drafted, cache.as_deref(), sink)? {
-            Ok(judged) => judged,
-            Err(drafted) => {
-                let logits = self.score(&drafted)?;
-                let judged = self.judge_round(drafted, cache.as_deref(), &logits)?;
-                (judged, logits)
-            }
-        };
+        let (judged, logits) = self.score_and_judge(drafted, cache.as_deref(), sink)?;
         self.commit_round(judged, &logits, cache, policy, sink)
-    }
-
-    /// Runs the target's forward over the pending token and all proposals.
-    fn score(&mut self, round: &DraftedRound) -> Result<Row<f32>, SpecError> {
-        let mut logits = Row::of(round.input.len() * self.target.vocab_size());
-        let scored = self.target.forward(&raw_ids(&round.input), &mut logits);
-        let failed = SpecError::model(Role::Target, round.running.round);
-        scored.map_err(failed).map(|()| logits)
     }
 
     /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
