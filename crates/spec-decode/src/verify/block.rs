@@ -41,8 +41,8 @@
 
 use vocab_align::TargetId;
 
-use super::chain::{Chains, Judged, Step};
-use super::{Origin, Verdict};
+use super::chain::{Begun, Judged, Laws, Step};
+use super::{Origin, Score, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
@@ -63,15 +63,18 @@ struct Path<C> {
     followed: usize,
     /// Weight w_n of the whole draft.
     weight: f64,
+    scores: Vec<Score>,
 }
 
-/// Applies the rule to the chains of a draft.
-pub(super) fn judge<'a>(
-    chains: &mut impl Chains<'a>,
+/// Applies the rule to the proposals of a draft, whose chains of choices `begin` begins.
+pub(super) fn judge<'a, C: Judged<'a>>(
+    laws: &Laws<'_>,
+    proposals: &[TargetId],
+    begin: impl FnMut(usize) -> Result<Begun<'a, C>, LawError>,
     dice: &mut dyn Chance,
 ) -> Result<Verdict, LawError> {
-    let path = Path::follow(chains, dice)?;
-    let scores = chains.scores();
+    let mut path = Path::follow(proposals, begin, dice)?;
+    let scores = std::mem::take(&mut path.scores);
     if path.weight > 0.0 && dice.accept(path.weight, 1.0) {
         return match path.left {
             Some((accepted, last)) => Ok(Verdict {
@@ -81,7 +84,7 @@ pub(super) fn judge<'a>(
                 scores,
             }),
             None => {
-                let law = chains.law(path.followed)?;
+                let law = laws.at(path.followed)?;
                 Verdict::all_accepted(path.followed, scores, law, dice)
             }
         };
@@ -107,7 +110,8 @@ pub(super) fn judge<'a>(
 
 impl<'a, C: Judged<'a>> Path<C> {
     fn follow(
-        chains: &mut impl Chains<'a, Choice = C>,
+        proposals: &[TargetId],
+        mut begin: impl FnMut(usize) -> Result<Begun<'a, C>, LawError>,
         dice: &mut dyn Chance,
     ) -> Result<Self, LawError> {
         let mut path = Self {
@@ -115,12 +119,14 @@ impl<'a, C: Judged<'a>> Path<C> {
             left: None,
             followed: 0,
             weight: 1.0,
+            scores: Vec::new(),
         };
-        while let Some(step) = chains.begin(path.followed)? {
+        while let Some((step, score)) = begin(path.followed)? {
+            path.scores.extend(score);
             let Some(token) = path.decide(step, dice)? else {
                 break;
             };
-            if chains.proposal(path.followed) != Some(token) {
+            if proposals.get(path.followed) != Some(&token) {
                 path.left = Some((path.followed, token));
                 break;
             }

@@ -70,24 +70,9 @@ pub(super) trait Judged<'a>: Sized {
     fn reject(&self, residual: Residual, dice: &mut dyn Chance) -> Result<TargetId, LawError>;
 }
 
-/// The chains of choices of a draft, position by position.
-pub(super) trait Chains<'a> {
-    /// Type of the choices.
-    type Choice: Judged<'a>;
-
-    /// The first step at a position. Positions are asked for in order. `None` if nothing was
-    /// drafted for the position.
-    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, Self::Choice>>, LawError>;
-
-    /// Proposal `index`, if there is one.
-    fn proposal(&self, index: usize) -> Option<TargetId>;
-
-    /// p at a position.
-    fn law(&self, index: usize) -> Result<&'a [f64], LawError>;
-
-    /// Scores of the proposals for which steps were asked so far.
-    fn scores(&mut self) -> Vec<Score>;
-}
+/// The first step at a position, with the score of its proposal if there is one; `None` if nothing
+/// was drafted for the position. Positions are begun in order.
+pub(super) type Begun<'a, C> = Option<(Step<'a, C>, Option<Score>)>;
 
 /// Tokens among which p alone decides.
 pub(super) enum Undrafted<'a> {

@@ -30,7 +30,7 @@ use std::collections::BTreeSet;
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::Evidence;
-use super::chain::{Judged, Laws, Residual, Step, Undrafted, draw_among, row_of, share_among};
+use super::chain::{Judged, Residual, Step, Undrafted, draw_among, row_of, share_among};
 use super::fork::Fork;
 use super::known::Known;
 use super::score::ChoiceScore;
@@ -80,21 +80,8 @@ pub(super) struct Position<'a> {
 
 impl<'a> Position<'a> {
     /// The position of proposal `index`, or the one after all proposals if the draft ends in a path
-    /// that no n-gram completed. `None` if nothing was drafted for it.
-    pub(super) fn new(
-        evidence: &'a Evidence<'a>,
-        laws: &'a Laws<'a>,
-        index: usize,
-    ) -> Result<Option<Self>, LawError> {
-        let Some(position) = Self::unscored(evidence, index) else {
-            return Ok(None);
-        };
-        let law = laws.at(index)?;
-        Ok(Some(Self { law, ..position }))
-    }
-
-    /// As [`new`](Self::new) without p, which counts as 0 for every token.
-    pub(super) fn unscored(evidence: &'a Evidence<'a>, index: usize) -> Option<Self> {
+    /// that no n-gram completed. `None` if nothing was drafted for it. Every token has p = 0 here.
+    pub(super) fn new(evidence: &'a Evidence<'a>, index: usize) -> Option<Self> {
         let start = match evidence.proposals.get(index) {
             Some(proposal) => proposal.span.start,
             None => {
@@ -108,6 +95,11 @@ impl<'a> Position<'a> {
             index,
             start,
         })
+    }
+
+    /// The same position with p.
+    pub(super) fn with_law(self, law: &'a [f64]) -> Self {
+        Self { law, ..self }
     }
 
     /// The first step at this position. `open` are the paths that led here.

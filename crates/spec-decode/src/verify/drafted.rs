@@ -4,59 +4,30 @@
 use vocab_align::TargetId;
 
 use super::Evidence;
-use super::chain::{Chains, Judged, Laws, Step};
+use super::chain::{Begun, Judged, Laws, Step};
 use super::choice::{Choice, OpenPaths, Position};
 use super::score::{ChoiceScores, Score};
 use crate::error::LawError;
 use crate::translate::{Proposal, is_looked_up};
 
-/// The chains of a draft that is given by its drafter's distributions, vocabularies and n-grams.
-pub(super) struct Drafted<'a> {
+/// Begins a position of a draft that is given by its drafter's distributions, vocabularies and
+/// n-grams. `open` are the paths that led there.
+pub(super) fn begin<'a>(
     evidence: &'a Evidence<'a>,
     laws: &'a Laws<'a>,
-    open: OpenPaths,
-    scores: Vec<Score>,
-}
-
-impl<'a> Drafted<'a> {
-    pub(super) fn new(evidence: &'a Evidence<'a>, laws: &'a Laws<'a>) -> Self {
-        Self {
-            evidence,
-            laws,
-            open: OpenPaths::default(),
-            scores: Vec::new(),
-        }
-    }
-}
-
-impl<'a> Chains<'a> for Drafted<'a> {
-    type Choice = Choice<'a>;
-
-    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, Choice<'a>>>, LawError> {
-        let Some(position) = Position::new(self.evidence, self.laws, index)? else {
-            return Ok(None);
-        };
-        let step = position.begin(&mut self.open)?;
-        if let Some(proposal) = self.evidence.proposals.get(index) {
-            let law = self.laws.at(index)?;
-            self.scores
-                .push(score(self.evidence, law, &step, proposal)?);
-        }
-        Ok(Some(step))
-    }
-
-    fn proposal(&self, index: usize) -> Option<TargetId> {
-        let proposal = self.evidence.proposals.get(index)?;
-        Some(proposal.target)
-    }
-
-    fn law(&self, index: usize) -> Result<&'a [f64], LawError> {
-        self.laws.at(index)
-    }
-
-    fn scores(&mut self) -> Vec<Score> {
-        std::mem::take(&mut self.scores)
-    }
+    open: &mut OpenPaths,
+    index: usize,
+) -> Result<Begun<'a, Choice<'a>>, LawError> {
+    let Some(position) = Position::new(evidence, index) else {
+        return Ok(None);
+    };
+    let law = laws.at(index)?;
+    let step = position.with_law(law).begin(open)?;
+    let score = match evidence.proposals.get(index) {
+        Some(proposal) => Some(score(evidence, law, &step, proposal)?),
+        None => None,
+    };
+    Ok(Some((step, score)))
 }
 
 /// Score of the proposal at a position, whose first step is `step`. `law` is p there.

@@ -9,34 +9,36 @@
 
 use vocab_align::TargetId;
 
-use super::chain::{Chains, Judged, Step};
+use super::chain::{Begun, Judged, Laws, Step};
 use super::{Origin, Verdict};
 use crate::Chance;
 use crate::error::LawError;
 
-/// Applies the rule to the chains of a draft.
-pub(super) fn judge<'a>(
-    chains: &mut impl Chains<'a>,
+/// Applies the rule to the proposals of a draft, whose chains of choices `begin` begins.
+pub(super) fn judge<'a, C: Judged<'a>>(
+    laws: &Laws<'_>,
+    proposals: &[TargetId],
+    mut begin: impl FnMut(usize) -> Result<Begun<'a, C>, LawError>,
     dice: &mut dyn Chance,
 ) -> Result<Verdict, LawError> {
     // After the proposals the draft may end in a path that no n-gram completed. Its first token is
     // verified like any other: to draw from p because of that token would distort its distribution
     // for the others.
-    let mut index = 0;
-    while let Some(step) = chains.begin(index)? {
+    let (mut index, mut scores) = (0, Vec::new());
+    while let Some((step, score)) = begin(index)? {
+        scores.extend(score);
         let (token, origin) = settle(step, dice)?;
-        if chains.proposal(index) != Some(token) {
+        if proposals.get(index) != Some(&token) {
             return Ok(Verdict {
                 accepted: index,
                 last: token,
                 origin,
-                scores: chains.scores(),
+                scores,
             });
         }
         index += 1;
     }
-    let law = chains.law(index)?;
-    Verdict::all_accepted(index, chains.scores(), law, dice)
+    Verdict::all_accepted(index, scores, laws.at(index)?, dice)
 }
 
 /// Decides a position, choice by choice.

@@ -38,7 +38,7 @@ pub use score::{ChoiceScore, ChoiceScores, Score};
 pub use sparse::{SparseChoice, SparseDraft, SparseFault, SparseOutcome};
 
 use chain::Laws;
-use drafted::Drafted;
+use choice::OpenPaths;
 
 /// Verification mode: the rule by which tokens are drafted and verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -205,11 +205,15 @@ pub fn verify(
         return greedy::verify(evidence.proposals.iter().map(|own| own.target), best);
     }
     let laws = Laws::new(evidence.rows, evidence.sampling);
-    let mut chains = Drafted::new(evidence, &laws);
+    let proposals: Vec<TargetId> = evidence.proposals.iter().map(|own| own.target).collect();
+    let mut open = OpenPaths::default();
+    let begin = |index| drafted::begin(evidence, &laws, &mut open, index);
     match (mode, acceptance) {
         (VerifyMode::Slem, _) => matching::verify(evidence, dice),
-        (VerifyMode::Tli | VerifyMode::Exact, Acceptance::Block) => block::judge(&mut chains, dice),
-        (VerifyMode::Exact, Acceptance::Token) => exact::judge(&mut chains, dice),
+        (VerifyMode::Tli | VerifyMode::Exact, Acceptance::Block) => {
+            block::judge(&laws, &proposals, begin, dice)
+        }
+        (VerifyMode::Exact, Acceptance::Token) => exact::judge(&laws, &proposals, begin, dice),
         (VerifyMode::Paper | VerifyMode::Tli, _) => tokenwise::verify(evidence, dice),
     }
 }

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use vocab_align::{TargetId, TokenId};
 
-use super::chain::{Chains, Judged, Laws, Residual, Step, Undrafted, draw_among, row_of};
+use super::chain::{Begun, Judged, Laws, Residual, Step, Undrafted, draw_among, row_of};
 use super::choice::{Choice, OpenPaths, Position};
 use super::{Acceptance, Evidence, Score, Verdict, block, exact, greedy};
 use crate::Chance;
@@ -90,7 +90,7 @@ impl SparseDraft {
         }
         let mut open = OpenPaths::default();
         for index in 0..=evidence.proposals.len() {
-            let Some(position) = Position::unscored(evidence, index) else {
+            let Some(position) = Position::new(evidence, index) else {
                 break;
             };
             let mut choices = Vec::new();
@@ -168,15 +168,38 @@ impl SparseDraft {
             return greedy::verify(self.proposals.iter().copied(), best);
         }
         let laws = Laws::new(rows, sampling);
-        let mut chains = SparseChains {
-            draft: self,
-            laws: &laws,
-            scores: Vec::new(),
-        };
+        let begin = |index| self.begin(&laws, index);
         match acceptance {
-            Acceptance::Block => block::judge(&mut chains, dice),
-            Acceptance::Token => exact::judge(&mut chains, dice),
+            Acceptance::Block => block::judge(&laws, &self.proposals, begin, dice),
+            Acceptance::Token => exact::judge(&laws, &self.proposals, begin, dice),
         }
+    }
+
+    /// Begins a position.
+    fn begin<'a>(
+        &'a self,
+        laws: &'a Laws<'a>,
+        index: usize,
+    ) -> Result<Begun<'a, SparseJudged<'a>>, LawError> {
+        let Some(choices) = self.positions.get(index) else {
+            return Ok(None);
+        };
+        let law = laws.at(index)?;
+        let score = self.proposals.get(index).map(|proposal| {
+            let p = law.get(proposal.index()).copied().unwrap_or(0.0);
+            let q = choices.iter().map(|choice| choice.taken().q).product();
+            Score::new(p, q)
+        });
+        let first = SparseJudged {
+            choices,
+            at: 0,
+            law,
+        };
+        let step = match choices.is_empty() {
+            true => Step::Draw(Undrafted::All(law)),
+            false => Step::Test(first),
+        };
+        Ok(Some((step, score)))
     }
 }
 
@@ -222,49 +245,6 @@ impl Choice<'_> {
             taken: taken.unwrap_or_default() as u32,
             outcomes: outcomes.into_iter().map(outcome).collect(),
         }
-    }
-}
-
-struct SparseChains<'a> {
-    draft: &'a SparseDraft,
-    laws: &'a Laws<'a>,
-    scores: Vec<Score>,
-}
-
-impl<'a> Chains<'a> for SparseChains<'a> {
-    type Choice = SparseJudged<'a>;
-
-    fn begin(&mut self, index: usize) -> Result<Option<Step<'a, SparseJudged<'a>>>, LawError> {
-        let Some(choices) = self.draft.positions.get(index) else {
-            return Ok(None);
-        };
-        let law = self.laws.at(index)?;
-        if let Some(proposal) = self.draft.proposals.get(index) {
-            let p = law.get(proposal.index()).copied().unwrap_or(0.0);
-            let q = choices.iter().map(|choice| choice.taken().q).product();
-            self.scores.push(Score::new(p, q));
-        }
-        let first = SparseJudged {
-            choices,
-            at: 0,
-            law,
-        };
-        Ok(Some(match choices.is_empty() {
-            true => Step::Draw(Undrafted::All(law)),
-            false => Step::Test(first),
-        }))
-    }
-
-    fn proposal(&self, index: usize) -> Option<TargetId> {
-        self.draft.proposals.get(index).copied()
-    }
-
-    fn law(&self, index: usize) -> Result<&'a [f64], LawError> {
-        self.laws.at(index)
-    }
-
-    fn scores(&mut self) -> Vec<Score> {
-        std::mem::take(&mut self.scores)
     }
 }
 
