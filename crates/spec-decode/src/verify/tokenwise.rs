@@ -7,6 +7,7 @@
 
 use vocab_align::{TargetId, TokenId};
 
+use super::chain::row_of;
 use super::{Evidence, Origin, Score, Verdict};
 use crate::Chance;
 use crate::buffer::Row;
@@ -19,30 +20,22 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     let mut scores = Vec::with_capacity(evidence.proposals.len());
     for (index, proposal) in evidence.proposals.iter().enumerate() {
         evidence.sampling.law(evidence.rows.row(index), &mut law)?;
-        if is_looked_up(proposal) {
-            scores.push(evidence.score(&law, proposal)?);
-            if dice.accept(law[proposal.target.index()], 1.0) {
-                continue;
-            }
-            return Ok(Verdict {
-                accepted: index,
-                last: draw_other(&mut law, proposal.target, dice)?,
-                origin: Origin::Residual,
-                scores,
-            });
-        }
-        let proposed = Pushforward::new(evidence.draft, proposal, evidence.lexicon.direct())?;
-        let (p, q) = (
-            law[proposal.target.index()],
-            proposed.probability(proposal.target),
-        );
+        let token = proposal.target;
+        // A looked-up token is proposed with probability 1.
+        let direct = evidence.lexicon.direct();
+        let proposed = match is_looked_up(proposal) {
+            true => None,
+            false => Some(Pushforward::new(evidence.draft, proposal, direct)?),
+        };
+        let q = proposed.map_or(1.0, |proposed| proposed.probability(token));
+        let p = law[token.index()];
         scores.push(Score::new(p, q));
         if dice.accept(p, q) {
             continue;
         }
         return Ok(Verdict {
             accepted: index,
-            last: draw_residual(law, &proposed, proposal.target, (p, q), dice)?,
+            last: draw_residual(law, proposed, token, (p, q), dice)?,
             origin: Origin::Residual,
             scores,
         });
@@ -52,30 +45,19 @@ pub(super) fn verify(evidence: &Evidence<'_>, dice: &mut dyn Chance) -> Result<V
     Verdict::all_accepted(evidence.proposals.len(), scores, &law, dice)
 }
 
-/// The residual of a token proposed with probability 1: p without it.
-fn draw_other(
-    law: &mut [f64],
-    rejected: TargetId,
-    dice: &mut dyn Chance,
-) -> Result<TargetId, LawError> {
-    let mass = std::mem::take(&mut law[rejected.index()]);
-    if law.iter().all(|&mass| mass == 0.0) {
-        check_empty_residual(rejected, mass, 1.0, law.len())?;
-        law[rejected.index()] = mass;
-    }
-    Ok(TargetId::new(dice.pick(law)? as u32))
-}
-
+/// Draws from p without what was `proposed`; without the rejected token if that was looked up.
 fn draw_residual(
     law: Row<f64>,
-    proposed: &Pushforward<'_>,
+    proposed: Option<Pushforward<'_>>,
     rejected: TargetId,
     (p, q): (f64, f64),
     dice: &mut dyn Chance,
 ) -> Result<TargetId, LawError> {
-    let mut residual = Row::of(law.len());
-    residual.copy_from_slice(&law);
-    proposed.subtract_from(&mut residual);
+    let mut residual = row_of(&law);
+    match proposed {
+        Some(proposed) => proposed.subtract_from(&mut residual),
+        None => residual[rejected.index()] = 0.0,
+    }
     if residual.iter().all(|&mass| mass == 0.0) {
         check_empty_residual(rejected, p, q, law.len())?;
         residual = law;
