@@ -21,28 +21,23 @@ const SEAM: u32 = u32::MAX;
 /// proposed without a drafter (prompt lookup), with any drafter's vocabulary, because it is in
 /// target tokens. It is a function of the text so far, so as a proposal it has probability 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(into = "Written", from = "Written")]
+#[serde(from = "Written")]
 pub struct History {
+    kept: usize,
     tokens: Vec<u32>,
     /// Index of the token after the latest occurrence of a run, by length and hash of the run.
+    #[serde(skip_serializing)]
     index: HashMap<(u8, u64), u32>,
     /// Start of the present prompt.
+    #[serde(skip_serializing)]
     present: usize,
-    kept: usize,
 }
 
 /// A history in a file: its tokens, with marks between texts, from which the index is made again.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Written {
     kept: usize,
     tokens: Vec<u32>,
-}
-
-impl From<History> for Written {
-    fn from(history: History) -> Self {
-        let History { kept, tokens, .. } = history;
-        Self { kept, tokens }
-    }
 }
 
 impl From<Written> for History {
@@ -74,10 +69,10 @@ impl History {
     /// most twice as many. With 0 it keeps only the present prompt and response.
     pub fn new(kept: usize) -> Self {
         Self {
+            kept,
             tokens: Vec::new(),
             index: HashMap::new(),
             present: 0,
-            kept,
         }
     }
 
