@@ -2,8 +2,8 @@
 
 use spec_decode::{DraftPolicy, DraftStep};
 
-use crate::head::HeadScratch;
-use crate::{DraftSignal, Head, PolicyError, write_features};
+use crate::throughput::{Score, Scorer};
+use crate::{Head, PolicyError};
 
 /// Stopping rule of Eq. 6 and 7. A draft has at most k tokens and stops once one of them is
 /// probably rejected, `1 - prod P(accept_i) > gamma`, with P(accept) predicted by a head (Eq. 5).
@@ -14,8 +14,7 @@ pub struct AcceptanceStop<'a> {
     gamma: f64,
     hold: bool,
     joint: f64,
-    features: Vec<f32>,
-    scratch: HeadScratch,
+    scorer: Scorer,
 }
 
 impl<'a> AcceptanceStop<'a> {
@@ -41,8 +40,7 @@ impl<'a> AcceptanceStop<'a> {
             gamma,
             hold,
             joint: 1.0,
-            features: Vec::new(),
-            scratch: HeadScratch::default(),
+            scorer: Scorer::default(),
         })
     }
 }
@@ -58,9 +56,7 @@ impl DraftPolicy for AcceptanceStop<'_> {
         if step.position + 1 >= self.longest {
             return false;
         }
-        let signal = DraftSignal::of(step.token, step.logits);
-        write_features(signal, step.state, &mut self.features);
-        self.joint *= self.head.probability(&self.features, &mut self.scratch);
+        self.joint *= self.scorer.score(Score::Head, Some(self.head), step);
         1.0 - self.joint > self.gamma && !(self.hold && step.open)
     }
 }
