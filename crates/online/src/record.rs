@@ -30,17 +30,14 @@ pub(super) enum Made {
         generation: Box<Generation>,
         /// Numbers of proposed and of accepted stop tokens.
         ends: (u32, u32),
-        updates: Vec<Update>,
-        head: Option<HeadUpdate>,
+        lessons: Lessons,
         learn_seconds: f64,
         account: Option<Account>,
     },
 }
 
-/// The updates of an arm from its remaining examples.
-pub(super) struct Settled {
-    /// Index of the arm.
-    pub(super) arm: usize,
+/// Updates of an arm's drafter, and the training step of its head after them.
+pub(super) struct Lessons {
     pub(super) updates: Vec<Update>,
     pub(super) head: Option<HeadUpdate>,
 }
@@ -149,8 +146,7 @@ impl Recording<'_> {
             Made::Drafted {
                 generation: done,
                 ends,
-                updates,
-                head,
+                lessons,
                 learn_seconds,
                 account,
             } => {
@@ -181,12 +177,7 @@ impl Recording<'_> {
                 };
                 self.rounds(&arm.name, position, done)?;
                 self.writer.push_prompt(&row)?;
-                for update in updates {
-                    self.update(&arm.name, update)?;
-                }
-                if let Some(step) = head {
-                    self.head(&arm.name, step)?;
-                }
+                self.lessons(answer.arm, lessons)?;
             }
         }
         Ok(())
@@ -229,18 +220,16 @@ impl Recording<'_> {
         Ok(())
     }
 
-    /// Writes the updates of an arm's drafter and the step of its head.
-    pub(super) fn settled(&mut self, settled: &Settled) -> Result<()> {
-        let Some(arm) = self.config.arms.get(settled.arm) else {
+    /// Writes what the arm at this index has learnt.
+    pub(super) fn lessons(&mut self, arm: usize, lessons: &Lessons) -> Result<()> {
+        let Some(arm) = self.config.arms.get(arm) else {
             return Ok(());
         };
-        for update in &settled.updates {
+        for update in &lessons.updates {
             self.update(&arm.name, update)?;
         }
-        settled
-            .head
-            .iter()
-            .try_for_each(|step| self.head(&arm.name, step))
+        let mut steps = lessons.head.iter();
+        steps.try_for_each(|step| self.head(&arm.name, step))
     }
 
     fn update(&mut self, arm: &str, update: &Update) -> Result<()> {

@@ -23,7 +23,7 @@ use crate::error::{OnlineError, Result, in_full};
 use crate::ngrams::ngram_rows;
 use crate::prompt::{EncodedPrompt, Position};
 use crate::question::Question;
-use crate::record::{Answer, Made, Recording, Settled, ends};
+use crate::record::{Answer, Lessons, Made, Recording, ends};
 use crate::target::Target;
 
 /// The splits of a segment, in the order of answering.
@@ -262,8 +262,8 @@ impl<'a> Job<'a> {
                 let cache = drafting(arms, answer.arm).and_then(|arm| arm.cache(&target.pair));
                 recording.answer(&prompt, index, answer, cache)?;
             }
-            for settled in &settled {
-                recording.settled(settled)?;
+            for (arm, lessons) in &settled {
+                recording.lessons(*arm, lessons)?;
             }
             watch(self.tally.note(answers.last()));
             if due {
@@ -298,9 +298,9 @@ fn turn_to(arms: &mut [Arm], segment: &Segment) -> Result<()> {
     Ok(())
 }
 
-/// Learns from the remaining examples of a split, or of its part so far. The seconds are charged to
-/// the arm's last answer.
-fn settle(split: Split, arms: &mut [Arm], answers: &mut [Answer]) -> Result<Vec<Settled>> {
+/// Learns from the remaining examples of a split, or of its part so far; the result is by index of
+/// the arm. The seconds are charged to the arm's last answer.
+fn settle(split: Split, arms: &mut [Arm], answers: &mut [Answer]) -> Result<Vec<(usize, Lessons)>> {
     let mut all = Vec::new();
     for (arm, run) in arms.iter_mut().enumerate() {
         let Arm::Own(state) = run else { continue };
@@ -313,7 +313,7 @@ fn settle(split: Split, arms: &mut [Arm], answers: &mut [Answer]) -> Result<Vec<
         if let Some(answer) = answers.iter_mut().find(|answer| answer.arm == arm) {
             answer.charge(began.elapsed().as_secs_f64(), state.account());
         }
-        all.push(Settled { arm, updates, head });
+        all.push((arm, Lessons { updates, head }));
     }
     Ok(all)
 }
@@ -394,8 +394,7 @@ fn answer(
     let made = Made::Drafted {
         ends: ends(&generation, &stop),
         generation: Box::new(generation),
-        updates,
-        head,
+        lessons: Lessons { updates, head },
         learn_seconds,
         account: state.account().filter(|_| streamed),
     };
