@@ -1,14 +1,21 @@
 //! Admission: requests get slots, prompts are read in chunks, answers begin.
 
-use adaptive_draft::{Answer, Costs, Way};
-use spec_decode::{ConstantLength, Session, SessionConfig, VerifyMode};
+use std::time::Instant;
 
-use super::lengths::{Drafts, LengthPolicy, Lookup};
-use super::sequence::{Prefilling, Sequence, Slot, WeightsVersion};
+use adaptive_draft::{Answer, Controlled, Costs, Way};
+use distill_loss::Recorder;
+use spec_decode::{
+    Acceptance, Prompt, Purpose, Session, SessionConfig, StreamName, Totals, VerifyMode,
+};
+
+use super::lengths::{LengthPolicy, Policy};
+use super::sequence::{Prefilling, SentTokens, Sequence, Slot, Stage, WeightsVersion};
 use super::target_model::TargetModel;
+use super::text::AnswerText;
 use super::{Decoder, fail};
 use crate::error::{Result, ServeError};
 use crate::learn::queue::Terms;
+use crate::models::Target;
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
 use crate::request::{Job, Request};
@@ -72,74 +79,119 @@ impl Decoder {
         }
     }
 
-    pub(super) fn begin(&mut self, prefilling: Prefilling) {
+    /// Begins the answer to a request whose prompt is read.
+    fn begin(&mut self, prefilling: Prefilling) {
         let Prefilling {
             mut job,
             mut slot,
             cached,
         } = prefilling;
-        let index = job.request.target;
+        let request = &job.request;
+        let index = request.target;
         let target = &self.models.targets[index];
         let learn = self.options.learn;
         let adapter = learn.map_or_else(
             || target.name.clone(),
-            |learn| learn.adapter(&target.name, &job.request.user),
+            |learn| learn.adapter(&target.name, &request.user),
         );
         // The seconds of a remote target are those of its machine and of the network.
-        let controlled = job.request.drafting && target.folder().is_some();
+        let controlled = request.drafting && target.folder().is_some();
         let answer = match controlled {
             true => self.stats.open(&target.name),
             false => None,
         };
+        let way = answer.as_ref().map(Answer::way);
         // The untrained weights have the empty name.
-        let (own, of_all) = match answer.as_ref().map(Answer::way) {
+        let (own, of_all) = match way {
             Some(Way::Frozen) => ("", ""),
             _ => (adapter.as_str(), target.name.as_str()),
         };
-        if job.request.drafting
+        if request.drafting
             && let Err(error) = self.load_adapter(&mut slot, own, of_all)
         {
             return fail(&mut job, &error.in_full(), &self.stats);
         }
         let terms = self.terms();
         // If nothing is learnt, an answer depends on its request alone.
-        let own = terms.is_none() && job.request.drafting;
-        let own = own.then(|| Box::new(self.known.caches[&target.vocabulary()].clone()));
+        let own = terms.is_none() && request.drafting;
+        let own_cache = own.then(|| Box::new(self.known.caches[&target.vocabulary()].clone()));
         let costs = self.costs[index].of(self.concurrency(index, 1));
         let length = match self.options.adapt_length {
             true => {
-                let records = terms.is_some() && job.request.drafting;
-                let policy = self.lengths.policy(&adapter, &costs, records);
-                LengthPolicy::Adaptive(Box::new(policy))
+                let records = terms.is_some() && request.drafting;
+                self.lengths.policy(&adapter, &costs, records)
             }
-            false => LengthPolicy::Constant(ConstantLength(self.options.draft_length)),
+            false => LengthPolicy::Constant(self.options.draft_length),
         };
-        // For the same reason copies are then weighed by default costs.
-        let costs = if terms.is_some() {
-            costs.costs
-        } else {
-            Costs::default()
+        let draft_top = self.options.remote.draft_top;
+        slot.session
+            .configure(settings(request, target, draft_top, way));
+        drop(slot.session.take_history());
+        let lookup = match &mut self.corpora {
+            Some(corpora) if request.drafting => {
+                let source = corpora.source(target.vocabulary(), &request.user);
+                slot.session.look_up_in(source);
+                // For the same reason copies are then weighed by default costs.
+                let costs = match terms {
+                    Some(_) => costs.costs,
+                    None => Costs::default(),
+                };
+                // A draft that is not made must not be preferred to a copy.
+                let longest = match way.is_none_or(Way::drafts) {
+                    true => self.options.draft_length,
+                    false => 0,
+                };
+                Some((costs, longest))
+            }
+            _ => None,
         };
-        let corpora = self.corpora.as_mut().filter(|_| job.request.drafting);
-        let source = corpora.map(|corpora| corpora.source(target.vocabulary(), &job.request.user));
-        let lookup = source.map(|source| Lookup {
-            source,
-            costs,
-            longest: self.options.draft_length,
+        let policy = match request.drafting {
+            true => Policy::new(length, lookup),
+            false => Policy::Draft(LengthPolicy::Constant(0)),
+        };
+        let name = StreamName {
+            sample: request.sample,
+            ..StreamName::new(request.seed, 0)
+        };
+        // Without drafts the drafter need not read the prompt.
+        let (verify, draft) = match request.drafting {
+            true => (Purpose::Verify, request.prompt.draft.as_slice()),
+            false => (Purpose::Plain, &request.prompt.draft[..1]),
+        };
+        let prompt = Prompt {
+            draft,
+            target: &request.prompt.target,
+        };
+        let dice = (name.dice(Purpose::Draft), name.dice(verify));
+        let started = slot
+            .session
+            .start_with(prompt, Box::new(dice.0), Box::new(dice.1));
+        let prefill = match started {
+            Ok(prefill) => prefill,
+            Err(error) => return fail(&mut job, &error.to_string(), &self.stats),
+        };
+        let records = request.drafting && answer.as_ref().is_none_or(Answer::records);
+        let recorder = terms
+            .filter(|_| records)
+            .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
+        let mut policy = Controlled::new(policy, answer);
+        policy.read(prefill.draft);
+        self.running.push(Sequence {
+            policy,
+            shared: false,
+            text: AnswerText::new(request.stop.clone()),
+            stage: Stage::Ready,
+            awaited: None,
+            own_cache,
+            totals: Totals::default(),
+            adapter,
+            recorder,
+            sent: SentTokens::default(),
+            cached,
+            began: Instant::now(),
+            slot,
+            job,
         });
-        let drafts = Drafts {
-            length,
-            lookup,
-            remote_top: self.options.remote.draft_top,
-        };
-        let prefilling = Prefilling { job, slot, cached };
-        match Sequence::start(prefilling, target, drafts, answer, adapter, terms, own) {
-            Ok(sequence) => self.running.push(sequence),
-            Err(failed) => {
-                let (mut job, error) = *failed;
-                fail(&mut job, &error.to_string(), &self.stats);
-            }
-        }
     }
 
     pub(super) fn terms(&self) -> Option<Terms> {
@@ -213,5 +265,31 @@ impl Decoder {
             .change_drafter(|drafter| drafter.swap_weights(&mut packed))?;
         slot.weights = wanted;
         Ok(())
+    }
+}
+
+/// Session settings of a request. Block verification accepts at least as many tokens on average as
+/// tokenwise verification, and emits the same distribution; without drafts every token is drawn as
+/// in plain decoding.
+fn settings(
+    request: &Request,
+    target: &Target,
+    draft_top: usize,
+    way: Option<Way>,
+) -> SessionConfig {
+    let rests = way == Some(Way::Plain);
+    let (mode, acceptance) = match request.drafting && !rests {
+        true => (VerifyMode::Exact, Acceptance::Block),
+        false => (VerifyMode::Tli, Acceptance::Token),
+    };
+    SessionConfig {
+        sampling: request.sampling,
+        acceptance,
+        stop: target.text.stop_tokens_unless(request.ignore_eos),
+        learn_ngrams: request.drafting,
+        drafter_reads: way.is_none_or(Way::drafts),
+        // A remote target can only verify a draft whose probabilities are sent along.
+        draft_top: target.remote().map_or(0, |_| draft_top),
+        ..SessionConfig::new(mode, request.max_tokens)
     }
 }

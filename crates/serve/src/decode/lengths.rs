@@ -7,9 +7,7 @@ use adaptive_draft::{
     Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, Example, Head, HeadScratch, Plan, SCALARS,
     Score, Throughput, labels, write_features,
 };
-use spec_decode::{
-    ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found, RoundOutcome,
-};
+use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
 
 use super::costs::ConcurrentCosts;
 use crate::models::target_of;
@@ -145,14 +143,14 @@ impl DraftLengths {
         adapter: &str,
         costs: &ConcurrentCosts,
         records: bool,
-    ) -> AdaptiveLength {
+    ) -> LengthPolicy {
         let (features, longest) = (self.features, self.longest);
         let known = self.of(adapter);
         if known.concurrency != costs.concurrency {
             known.replan(costs, longest);
         }
         let head = known.head.as_ref().map(|(_, head)| Arc::clone(head));
-        AdaptiveLength {
+        LengthPolicy::Adaptive(Box::new(AdaptiveLength {
             by: known.plan.chain().score(),
             inner: Throughput::new(Arc::clone(&known.plan), None, Some(EXPLORE)),
             head: head.filter(|head| head.features() == features),
@@ -162,7 +160,7 @@ impl DraftLengths {
             features: Vec::new(),
             drafted: Vec::new(),
             head_examples: records.then(Vec::new),
-        }
+        }))
     }
 }
 
@@ -199,7 +197,14 @@ impl AdapterLengths {
     }
 }
 
-/// A draft length policy that follows a plan, and records scores and examples of every round.
+/// The draft length policy of an answer.
+pub(super) enum LengthPolicy {
+    /// The same length in every round.
+    Constant(usize),
+    Adaptive(Box<AdaptiveLength>),
+}
+
+/// A draft length that follows a plan, with scores and examples of every round.
 pub(super) struct AdaptiveLength {
     /// The score that the plan is computed from.
     by: Score,
@@ -217,43 +222,54 @@ pub(super) struct AdaptiveLength {
     head_examples: Option<Vec<Example>>,
 }
 
-impl DraftPolicy for AdaptiveLength {
+impl DraftPolicy for LengthPolicy {
     fn next_len(&mut self) -> usize {
-        self.scores.own.clear();
-        self.scores.by_head.clear();
-        self.drafted.clear();
-        self.inner.next_len()
+        match self {
+            Self::Constant(length) => *length,
+            Self::Adaptive(own) => {
+                own.scores.own.clear();
+                own.scores.by_head.clear();
+                own.drafted.clear();
+                own.inner.next_len()
+            }
+        }
     }
 
     fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
+        let Self::Adaptive(own) = self else {
+            return false;
+        };
         let signal = DraftSignal::of(step.token, step.logits);
         let mut score = signal.probability();
-        self.scores.own.push(score);
-        if self.head.is_some() || self.head_examples.is_some() {
-            write_features(signal, step.state, &mut self.features);
+        own.scores.own.push(score);
+        if own.head.is_some() || own.head_examples.is_some() {
+            write_features(signal, step.state, &mut own.features);
             // An engine may provide no hidden states.
-            if self.features.len() == self.width {
-                if let Some(head) = &self.head {
-                    let chance = head.probability(&self.features, &mut self.scratch);
-                    self.scores.by_head.push(chance);
-                    if self.by == Score::Head {
+            if own.features.len() == own.width {
+                if let Some(head) = &own.head {
+                    let chance = head.probability(&own.features, &mut own.scratch);
+                    own.scores.by_head.push(chance);
+                    if own.by == Score::Head {
                         score = chance;
                     }
                 }
-                if self.head_examples.is_some() {
-                    self.drafted.push(self.features.clone());
+                if own.head_examples.is_some() {
+                    own.drafted.push(own.features.clone());
                 }
             }
         }
-        self.inner.stop_at(step.position, score)
+        own.inner.stop_at(step.position, score)
     }
 
     fn observe(&mut self, outcome: &RoundOutcome) {
-        self.inner.observe(outcome);
-        let Some(head_examples) = &mut self.head_examples else {
+        let Self::Adaptive(own) = self else {
             return;
         };
-        for (features, label) in self.drafted.drain(..).zip(labels(outcome)) {
+        own.inner.observe(outcome);
+        let Some(head_examples) = &mut own.head_examples else {
+            return;
+        };
+        for (features, label) in own.drafted.drain(..).zip(labels(outcome)) {
             if let Some(label) = label {
                 head_examples.push(Example {
                     features,
@@ -264,36 +280,11 @@ impl DraftPolicy for AdaptiveLength {
     }
 }
 
-/// The draft length policy of an answer.
-pub(super) enum LengthPolicy {
-    Constant(ConstantLength),
-    Adaptive(Box<AdaptiveLength>),
-}
-
-/// Settings of looked-up text.
-pub(super) struct Lookup {
-    /// The text to look up in.
-    pub(super) source: CopySource,
-    /// Costs of rounds, by which copies are weighed.
-    pub(super) costs: Costs,
-    /// Maximum draft length.
-    pub(super) longest: usize,
-}
-
-/// The parts that the drafts of an answer are configured from.
-pub(super) struct Drafts {
-    pub(super) length: LengthPolicy,
-    /// `None` if no text is looked up.
-    pub(super) lookup: Option<Lookup>,
-    /// Number of most probable draft tokens to draw from, for a remote target.
-    pub(super) remote_top: usize,
-}
-
 /// The policy of an answer: the draft length and, with lookup, the length of copies.
 pub(crate) enum Policy {
     Draft(LengthPolicy),
     /// The acceptance of copies is estimated anew in every answer: nothing of one shows in another.
-    Lookup(Box<CopyOrDraft<Box<CopyRecord>, LengthPolicy>>),
+    Lookup(Box<CopyOrDraft<CopyRecord, LengthPolicy>>),
 }
 
 impl Policy {
@@ -302,17 +293,14 @@ impl Policy {
     pub(super) fn new(length: LengthPolicy, lookup: Option<(Costs, usize)>) -> Self {
         match lookup {
             None => Self::Draft(length),
-            Some((costs, longest)) => {
-                let record = Box::<CopyRecord>::default();
-                Self::Lookup(Box::new(CopyOrDraft::new(
-                    length,
-                    record,
-                    costs,
-                    longest,
-                    true,
-                    Some(EXPLORE),
-                )))
-            }
+            Some((costs, longest)) => Self::Lookup(Box::new(CopyOrDraft::new(
+                length,
+                CopyRecord::default(),
+                costs,
+                longest,
+                true,
+                Some(EXPLORE),
+            ))),
         }
     }
 
@@ -345,29 +333,6 @@ impl Policy {
             Self::Draft(length) => length,
             Self::Lookup(policy) => policy.as_mut(),
         }
-    }
-}
-
-impl LengthPolicy {
-    fn inner(&mut self) -> &mut dyn DraftPolicy {
-        match self {
-            Self::Constant(policy) => policy,
-            Self::Adaptive(policy) => policy.as_mut(),
-        }
-    }
-}
-
-impl DraftPolicy for LengthPolicy {
-    fn next_len(&mut self) -> usize {
-        self.inner().next_len()
-    }
-
-    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.inner().stop_after(step)
-    }
-
-    fn observe(&mut self, outcome: &RoundOutcome) {
-        self.inner().observe(outcome);
     }
 }
 

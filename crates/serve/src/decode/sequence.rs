@@ -2,17 +2,17 @@
 
 use std::time::Instant;
 
-use adaptive_draft::{Answer, Controlled, Way};
+use adaptive_draft::Controlled;
 use distill_loss::{Example, Recorder, Response};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
-    Acceptance, ConstantLength, DraftedRound, DraftingRound, Finish, JudgedRound, Prompt, Purpose,
-    RoundOutcome, Session, SessionConfig, SpecError, StreamName, TeacherSink, Totals, VerifyMode,
+    DraftedRound, DraftingRound, Finish, JudgedRound, RoundOutcome, Session, SpecError,
+    TeacherSink, Totals,
 };
 use vocab_align::{DraftId, TargetId};
 
-use super::lengths::{Drafts, LengthPolicy, Policy};
+use super::lengths::Policy;
 use super::log_probs::log_probs;
 use super::target_model::TargetModel;
 use super::text::AnswerText;
@@ -20,7 +20,7 @@ use crate::error::ServeError;
 use crate::learn::queue::Terms;
 use crate::models::Target;
 use crate::random::random_number;
-use crate::request::{Done, Event, Job, LogProbs, Piece, Request, Token, TokenOrigin};
+use crate::request::{Done, Event, Job, LogProbs, Piece, Token, TokenOrigin};
 
 /// A pair of KV caches, used by one sequence at a time.
 pub(crate) struct Slot {
@@ -75,16 +75,17 @@ pub(crate) struct Sequence {
     pub(crate) totals: Totals,
     pub(crate) adapter: String,
     pub(super) recorder: Option<Recorder>,
-    text: AnswerText,
+    pub(super) text: AnswerText,
     /// Numbers of tokens that were sent to the client, by origin.
-    sent: SentTokens,
-    cached: usize,
-    began: Instant,
+    pub(super) sent: SentTokens,
+    /// Number of prompt tokens that the KV cache held before.
+    pub(super) cached: usize,
+    pub(super) began: Instant,
 }
 
 /// Numbers of tokens of an answer. Tokens after a stop string are not counted.
 #[derive(Default)]
-struct SentTokens {
+pub(super) struct SentTokens {
     all: usize,
     drafted: usize,
     ngrams: usize,
@@ -121,112 +122,7 @@ impl TeacherSink for Sink<'_> {
     }
 }
 
-/// Session settings of a request. Block verification accepts at least as many tokens on average as
-/// tokenwise verification, and emits the same distribution; without drafts every token is drawn as
-/// in plain decoding.
-fn settings(
-    request: &Request,
-    target: &Target,
-    draft_top: usize,
-    way: Option<Way>,
-) -> SessionConfig {
-    let rests = way == Some(Way::Plain);
-    let (mode, acceptance) = match request.drafting && !rests {
-        true => (VerifyMode::Exact, Acceptance::Block),
-        false => (VerifyMode::Tli, Acceptance::Token),
-    };
-    SessionConfig {
-        sampling: request.sampling,
-        acceptance,
-        stop: target.text.stop_tokens_unless(request.ignore_eos),
-        learn_ngrams: request.drafting,
-        drafter_reads: way.is_none_or(Way::drafts),
-        // A remote target can only verify a draft whose probabilities are sent along.
-        draft_top: target.remote().map_or(0, |_| draft_top),
-        ..SessionConfig::new(mode, request.max_tokens)
-    }
-}
-
 impl Sequence {
-    /// Starts an answer on a slot that holds its prompt. `terms` say what the learner needs, if it
-    /// learns from this answer; `own_cache` holds n-grams that this answer alone may add to.
-    pub(crate) fn start(
-        prefilling: Prefilling,
-        target: &Target,
-        drafts: Drafts,
-        controlled: Option<Answer>,
-        adapter: String,
-        terms: Option<Terms>,
-        own_cache: Option<Box<NgramCache>>,
-    ) -> Result<Self, Box<(Job, SpecError)>> {
-        let Prefilling {
-            job,
-            mut slot,
-            cached,
-        } = prefilling;
-        let request = &job.request;
-        let way = controlled.as_ref().map(Answer::way);
-        slot.session
-            .configure(settings(request, target, drafts.remote_top, way));
-        let name = StreamName {
-            sample: request.sample,
-            ..StreamName::new(request.seed, 0)
-        };
-        // Without drafts the drafter need not read the prompt.
-        let (verify, draft) = match request.drafting {
-            true => (Purpose::Verify, request.prompt.draft.as_slice()),
-            false => (Purpose::Plain, &request.prompt.draft[..1]),
-        };
-        let prompt = Prompt {
-            draft,
-            target: &request.prompt.target,
-        };
-        drop(slot.session.take_history());
-        let lookup = drafts.lookup.map(|lookup| {
-            slot.session.look_up_in(lookup.source);
-            // A draft that is not made must not be preferred to a copy.
-            let longest = match way.is_none_or(Way::drafts) {
-                true => lookup.longest,
-                false => 0,
-            };
-            (lookup.costs, longest)
-        });
-        let dice = (name.dice(Purpose::Draft), name.dice(verify));
-        let started = slot
-            .session
-            .start_with(prompt, Box::new(dice.0), Box::new(dice.1));
-        let prefill = match started {
-            Ok(prefill) => prefill,
-            Err(error) => return Err(Box::new((job, error))),
-        };
-        let records = controlled.as_ref().is_none_or(Answer::records);
-        let recorder = terms
-            .filter(|_| request.drafting && records)
-            .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
-        let policy = match request.drafting {
-            true => Policy::new(drafts.length, lookup),
-            false => Policy::Draft(LengthPolicy::Constant(ConstantLength(0))),
-        };
-        let mut policy = Controlled::new(policy, controlled);
-        policy.read(prefill.draft);
-        Ok(Self {
-            policy,
-            shared: false,
-            text: AnswerText::new(request.stop.clone()),
-            stage: Stage::Ready,
-            awaited: None,
-            own_cache,
-            totals: Totals::default(),
-            adapter,
-            recorder,
-            sent: SentTokens::default(),
-            cached,
-            began: Instant::now(),
-            slot,
-            job,
-        })
-    }
-
     /// Begins a draft if the sequence is between rounds. `shared` holds the n-grams of all
     /// sequences of this pair.
     pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
