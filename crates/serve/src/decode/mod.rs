@@ -44,7 +44,7 @@ use command::Command;
 use corpora::Corpora;
 use costs::TargetCosts;
 use lengths::DraftLengths;
-use remote_queue::{RemoteQueue, Reply};
+use remote_queue::{RemoteBatch, Reply, start_remotes};
 use sequence::{Prefilling, Sequence, Slot};
 use target_model::TargetModel;
 use verifier::Verifiers;
@@ -84,7 +84,7 @@ pub(crate) struct Decoder {
     corpora: Option<Corpora>,
     running: Vec<Sequence>,
     /// Rounds on their way to remote targets, and the replies that have come.
-    remote_queue: RemoteQueue,
+    remote_queue: Sender<RemoteBatch>,
     replies: Vec<Reply>,
     idle: Vec<Slot>,
     verifiers: Verifiers,
@@ -142,7 +142,7 @@ impl Decoder {
                 .lookup
                 .map(|scope| Corpora::new(scope, options.lookup_bytes, texts)),
             running: Vec::new(),
-            remote_queue: RemoteQueue::start(&models, options.parallel, replies)?,
+            remote_queue: start_remotes(&models, options.parallel, replies)?,
             replies: Vec::new(),
             idle: Vec::new(),
             verifiers: Verifiers::new(sessions, idle),

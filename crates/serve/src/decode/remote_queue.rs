@@ -13,11 +13,10 @@ use crate::remote::wire::{Answers, Round};
 /// one request.
 const MAX_REQUESTS: usize = 8;
 
-/// Rounds for one target, with the ticket of each one's sequence.
+/// Rounds for one target, each of a session of its own.
 #[derive(Default)]
 pub(crate) struct RemoteBatch {
     pub(super) target: usize,
-    pub(super) tickets: Vec<u64>,
     pub(super) rounds: Vec<Round>,
     /// True if the rounds are sent a second time, with their whole texts.
     pub(super) again: bool,
@@ -29,43 +28,23 @@ pub(crate) struct Reply {
     pub(super) answers: Result<Answers>,
 }
 
-/// The queue of rounds for remote targets.
-pub(super) struct RemoteQueue {
-    sender: Sender<RemoteBatch>,
-    next: u64,
-}
-
-impl RemoteQueue {
-    /// Starts the threads that send rounds to remote targets, if there are any; they end when this
-    /// is dropped, or once nobody reads their `replies`.
-    pub(super) fn start(
-        models: &Arc<Models>,
-        parallel: usize,
-        replies: &Sender<Command>,
-    ) -> Result<Self> {
-        let (sender, batches) = channel();
-        let far = models.targets.iter().any(|t| t.remote().is_some());
-        let batches = Arc::new(Mutex::new(batches));
-        for _ in 0..if far { parallel.min(MAX_REQUESTS) } else { 0 } {
-            let (models, batches) = (Arc::clone(models), Arc::clone(&batches));
-            let replies = replies.clone();
-            let builder = std::thread::Builder::new().name("remote".to_owned());
-            builder.spawn(move || run(&models, &batches, &replies))?;
-        }
-        Ok(Self { sender, next: 0 })
+/// Starts the threads that send rounds to remote targets, if there are any; they end when the
+/// returned end of their queue is dropped, or once nobody reads their `replies`.
+pub(super) fn start_remotes(
+    models: &Arc<Models>,
+    parallel: usize,
+    replies: &Sender<Command>,
+) -> Result<Sender<RemoteBatch>> {
+    let (sender, batches) = channel();
+    let far = models.targets.iter().any(|t| t.remote().is_some());
+    let batches = Arc::new(Mutex::new(batches));
+    for _ in 0..if far { parallel.min(MAX_REQUESTS) } else { 0 } {
+        let (models, batches) = (Arc::clone(models), Arc::clone(&batches));
+        let replies = replies.clone();
+        let builder = std::thread::Builder::new().name("remote".to_owned());
+        builder.spawn(move || run(&models, &batches, &replies))?;
     }
-
-    /// Sends rounds on their way.
-    pub(super) fn send(&self, batch: RemoteBatch) {
-        // The threads live as long as the decode thread, so the send does not fail.
-        let _ = self.sender.send(batch);
-    }
-
-    /// A number for a round, given to no other.
-    pub(super) fn ticket(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
+    Ok(sender)
 }
 
 fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, replies: &Sender<Command>) {

@@ -102,9 +102,7 @@ impl Decoder {
                 match sequence.remote_round(shared, self.options.remote.law_top) {
                     None => {}
                     Some(Ok(round)) => {
-                        let ticket = self.remote_queue.ticket();
-                        sequence.awaited = Some(ticket);
-                        batch.tickets.push(ticket);
+                        sequence.awaited = Some(round.session);
                         batch.rounds.push(round);
                     }
                     Some(Err(e)) => ended.push((i, Err(ApiError::Internal(e.to_string())))),
@@ -117,7 +115,8 @@ impl Decoder {
     fn send(&self, batch: RemoteBatch, step: &mut Step) {
         if !batch.rounds.is_empty() {
             step.forwards += 1;
-            self.remote_queue.send(batch);
+            // The threads live as long as the decode thread, so the send does not fail.
+            let _ = self.remote_queue.send(batch);
         }
     }
 
@@ -133,9 +132,9 @@ impl Decoder {
                 again: true,
                 ..RemoteBatch::default()
             };
-            for (n, (ticket, round)) in batch.tickets.iter().zip(batch.rounds).enumerate() {
+            for (n, round) in batch.rounds.into_iter().enumerate() {
                 // The sequence may have ended meanwhile.
-                let of = |sequence: &Sequence| sequence.awaited == Some(*ticket);
+                let of = |sequence: &Sequence| sequence.awaited == Some(round.session);
                 let Some(i) = self.running.iter().position(of) else {
                     continue;
                 };
@@ -149,7 +148,6 @@ impl Decoder {
                         }
                     }
                     Ok(Some(Err(Refusal::Unknown))) if !batch.again => {
-                        again.tickets.push(*ticket);
                         again.rounds.push(sequence.with_whole_text(round));
                     }
                     Ok(Some(Err(refusal))) => {

@@ -65,7 +65,7 @@ pub(crate) struct Sequence {
     pub(crate) job: Job,
     pub(crate) slot: Slot,
     pub(crate) stage: Stage,
-    /// Ticket of the round that is on its way to a remote target.
+    /// Session of the round that is on its way to a remote target.
     pub(super) awaited: Option<u64>,
     pub(super) policy: Controlled<Policy>,
     /// True if the answer was decoded beside others at some time.
