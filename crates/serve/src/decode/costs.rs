@@ -1,6 +1,6 @@
 //! Measured costs of rounds on this machine, alone and beside others.
 
-use adaptive_draft::{Costs, Forwards, MeasuredCosts, SharedCosts, SharedStep};
+use adaptive_draft::{Costs, MeasuredCosts, SharedCosts};
 
 use super::Decoder;
 
@@ -10,7 +10,7 @@ pub(super) struct TargetCosts {
     /// Costs of rounds of a sequence that is decoded alone.
     pub(super) alone: MeasuredCosts,
     /// Costs of steps of any number of sequences.
-    shared: SharedCosts,
+    pub(super) shared: SharedCosts,
 }
 
 /// Costs of rounds for one of several concurrent sequences.
@@ -20,30 +20,7 @@ pub(super) struct ConcurrentCosts {
     pub(super) costs: Costs,
 }
 
-/// Costs of one target in a step.
-#[derive(Default)]
-pub(super) struct VerifyCosts {
-    pub(super) forward: Forwards,
-    /// Seconds of verification and commit.
-    pub(super) rest: f64,
-    /// True if drafts of other servers were scored too.
-    pub(super) peer_drafts: bool,
-}
-
 impl TargetCosts {
-    /// Records a step of sequences of this target.
-    pub(super) fn observe_step(&mut self, draft: Forwards, verified: &VerifyCosts) {
-        // A step without drafts says nothing of their cost, and drafts of other servers are not
-        // drafted here.
-        if draft.calls > 0 && verified.forward.calls > 0 && !verified.peer_drafts {
-            self.shared.observe(&SharedStep {
-                draft,
-                verify: verified.forward,
-                rest: verified.rest,
-            });
-        }
-    }
-
     /// Costs for one of `concurrency` sequences: of several those measured in steps, if there are
     /// any; otherwise those of rounds alone, with the costs of steps or the defaults as prior.
     pub(super) fn of(&self, concurrency: usize) -> ConcurrentCosts {

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use adaptive_draft::Forwards;
+use adaptive_draft::{Forwards, SharedStep};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
-use super::costs::VerifyCosts;
 use super::lengths::Policy;
 use super::sequence::{Prefilling, Progress, Sequence, Stage};
 use super::target_model::TargetModel;
@@ -27,7 +26,11 @@ struct JudgedStep {
     logits: Vec<f32>,
     /// Index of each sequence, with the range of its logits.
     rows: Vec<(usize, Range<usize>)>,
-    costs: VerifyCosts,
+    forward: Forwards,
+    /// Seconds of verification.
+    rest: f64,
+    /// True if drafts of other servers were scored too.
+    peer_drafts: bool,
 }
 
 impl Decoder {
@@ -65,9 +68,21 @@ impl Decoder {
             .map(|target| self.judge(target, &mut step, &mut ended))
             .collect();
         for (target, judged) in judged.into_iter().enumerate() {
-            let verified = self.commit_all(target, judged, &mut step, &mut ended);
-            if only == Some(target) {
-                self.costs[target].observe_step(drafted, &verified);
+            let clock = Instant::now();
+            for (i, range) in judged.rows {
+                let rows = judged.logits.get(range).unwrap_or_default();
+                self.commit(i, rows, &mut step, &mut ended);
+            }
+            self.logits[target] = judged.logits;
+            // A step without drafts says nothing of their cost, and drafts of other servers are not
+            // drafted here.
+            let counts = drafted.calls > 0 && judged.forward.calls > 0 && !judged.peer_drafts;
+            if only == Some(target) && counts {
+                self.costs[target].shared.observe(&SharedStep {
+                    draft: drafted,
+                    verify: judged.forward,
+                    rest: judged.rest + clock.elapsed().as_secs_f64(),
+                });
             }
         }
         self.verifiers.end();
@@ -197,31 +212,10 @@ impl Decoder {
         JudgedStep {
             logits,
             rows,
-            costs: VerifyCosts {
-                forward,
-                rest: clock.elapsed().as_secs_f64() - forward.seconds,
-                peer_drafts,
-            },
+            forward,
+            rest: clock.elapsed().as_secs_f64() - forward.seconds,
+            peer_drafts,
         }
-    }
-
-    /// Commits the verified rounds of one target. Returns the costs of its part of the step.
-    fn commit_all(
-        &mut self,
-        target: usize,
-        judged: JudgedStep,
-        step: &mut Step,
-        ended: &mut Ended,
-    ) -> VerifyCosts {
-        let clock = Instant::now();
-        let mut costs = judged.costs;
-        for (i, range) in judged.rows {
-            let rows = judged.logits.get(range).unwrap_or_default();
-            self.commit(i, rows, step, ended);
-        }
-        self.logits[target] = judged.logits;
-        costs.rest += clock.elapsed().as_secs_f64();
-        costs
     }
 
     /// Measures a plain step at intervals of [`PROBE`], at the present context, while one answer
