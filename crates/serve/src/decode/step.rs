@@ -14,7 +14,7 @@ use super::lengths::Policy;
 use super::sequence::{Prefilling, Progress, Sequence, Stage};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, fail_with, shared};
-use crate::error::{ApiError, ServeError};
+use crate::error::ApiError;
 use crate::stats::Step;
 
 /// Time between two measurements of a plain step.
@@ -247,13 +247,7 @@ impl Decoder {
 
     /// Begins the verification of drafts of other servers.
     pub(super) fn open_rounds(&mut self) {
-        let (models, options) = (&self.models, &self.options);
-        let engine = |target: usize| match models.targets[target].folder() {
-            Some(folder) => Ok(folder.engine(options.engine)?),
-            None => Err(ServeError::Internal("the target is elsewhere")),
-        };
-        let vocab = |target: usize| models.targets[target].vocab_size;
-        self.verifiers.begin(engine, vocab);
+        self.verifiers.begin(&self.models, self.options.engine);
         self.stats.sessions(self.verifiers.sessions());
     }
 

@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use lm::EngineSettings;
 use models::Engine;
 use spec_decode::{Acceptance, LanguageModel, Purpose, Rows, Sampling, StreamName};
 use tokio::sync::oneshot;
 use vocab_align::{TargetId, raw_ids};
 
 use crate::error::{Result, ServeError};
+use crate::models::{Models, Target};
 use crate::remote::wire::{self, Answers, Refusal, Round, RoundVerdict, digest};
 
 /// Maximum number of tokens of the target's distribution that are sent back for each emitted token.
@@ -85,28 +87,20 @@ impl Verifiers {
     }
 
     /// Begins a step: finds or creates the caches of the waiting rounds, and reads the new tokens
-    /// of their texts. `engine` creates a cache of a target, `vocab` is the size of its vocabulary.
-    pub(crate) fn begin(
-        &mut self,
-        mut engine: impl FnMut(usize) -> Result<Engine>,
-        vocab: impl Fn(usize) -> usize,
-    ) {
+    /// of their texts.
+    pub(crate) fn begin(&mut self, models: &Models, settings: EngineSettings) {
         let idle = self.idle;
         self.all
             .retain(|verifier| verifier.last_used.elapsed() < idle);
         let mut waiting = std::mem::take(&mut self.waiting);
-        let mut taken = Vec::new();
         for (request, group) in waiting.iter_mut().enumerate() {
             let unanswered = || Err(Refusal::Failed("it was not scored".into()));
             let mut answers = Vec::new();
             for (i, round) in std::mem::take(&mut group.rounds).into_iter().enumerate() {
                 answers.push(unanswered());
                 let index = (request, i);
-                match self.open(round, index, group.target, &mut engine, &vocab, &taken) {
-                    Ok(open) => {
-                        taken.push(open.at);
-                        self.open.push(open);
-                    }
+                match self.open(round, index, group.target, models, settings) {
+                    Ok(open) => self.open.push(open),
                     Err(refusal) => answers[i] = Err(refusal),
                 }
             }
@@ -130,13 +124,13 @@ impl Verifiers {
         round: Round,
         index: (usize, usize),
         target: usize,
-        engine: &mut impl FnMut(usize) -> Result<Engine>,
-        vocab: &impl Fn(usize) -> usize,
-        taken: &[usize],
+        models: &Models,
+        settings: EngineSettings,
     ) -> Result<OpenRound, Refusal> {
         let impossible = |e: &dyn std::fmt::Display| Refusal::Impossible(e.to_string());
         let sampling = Sampling::with_options(round.sampling).map_err(|e| impossible(&e))?;
-        let vocab = vocab(target);
+        let entry = &models.targets[target];
+        let vocab = entry.vocab_size;
         round
             .draft
             .check(vocab, sampling)
@@ -149,7 +143,8 @@ impl Verifiers {
                 "token {token} is none of the target's"
             )));
         }
-        let at = self.find(&round, target, engine, taken)?;
+        let engine = || engine(entry, settings).map_err(|e| Refusal::Failed(e.in_full()));
+        let at = self.find(&round, target, engine)?;
         let verifier = &mut self.all[at];
         let keep = round.keep as usize;
         let input: Vec<TargetId> = std::iter::once(last)
@@ -180,16 +175,16 @@ impl Verifiers {
         &mut self,
         round: &Round,
         target: usize,
-        engine: &mut impl FnMut(usize) -> Result<Engine>,
-        taken: &[usize],
+        engine: impl Fn() -> Result<Engine, Refusal>,
     ) -> Result<usize, Refusal> {
         let keep = round.keep as usize;
+        let taken = |at: usize| self.open.iter().any(|open| open.at == at);
         let own = |v: &Verifier| v.session == round.session && v.target == target;
         if let Some(at) = self.all.iter().position(own) {
             let held = self.all[at].text.get(..keep);
             return match held.is_some_and(|held| digest(held) == round.digest) {
                 // A client sends at most one round of a session at a time.
-                _ if taken.contains(&at) => Err(Refusal::Impossible("a session twice".into())),
+                _ if taken(at) => Err(Refusal::Impossible("a session twice".into())),
                 true => Ok(at),
                 false => Err(Refusal::Unknown),
             };
@@ -197,24 +192,23 @@ impl Verifiers {
         if keep > 0 {
             return Err(Refusal::Unknown);
         }
-        let failed = |e: ServeError| Refusal::Failed(e.in_full());
         if self.all.len() < self.limit {
             self.all.push(Verifier {
                 session: round.session,
                 target,
-                engine: engine(target).map_err(failed)?,
+                engine: engine()?,
                 text: Vec::new(),
                 last_used: Instant::now(),
             });
             return Ok(self.all.len() - 1);
         }
         // The cache that was unused for longest is replaced: its client sends the whole text again.
-        let free = (0..self.all.len()).filter(|at| !taken.contains(at));
+        let free = (0..self.all.len()).filter(|at| !taken(*at));
         let at = free.min_by_key(|at| self.all[*at].last_used);
         let at = at.ok_or(Refusal::Busy)?;
         let verifier = &mut self.all[at];
         if verifier.target != target {
-            verifier.engine = engine(target).map_err(failed)?;
+            verifier.engine = engine()?;
         }
         verifier.engine.truncate(0);
         verifier.text.clear();
@@ -261,6 +255,14 @@ impl Verifiers {
             let (request, round) = open.index;
             self.answers[request][round] = answer;
         }
+    }
+}
+
+/// A new cache of a target.
+fn engine(target: &Target, settings: EngineSettings) -> Result<Engine> {
+    match target.folder() {
+        Some(folder) => Ok(folder.engine(settings)?),
+        None => Err(ServeError::Internal("the target is elsewhere")),
     }
 }
 
