@@ -39,8 +39,6 @@ pub struct Service {
 struct Threads {
     decoder: JoinHandle<ArmState>,
     learner: Option<JoinHandle<Result<()>>>,
-    /// Takes what the decode thread knew to the learner's thread, which saves it.
-    known: Sender<ArmState>,
     /// The state, if there is no learner's thread to keep it.
     state: Option<StateFolder>,
 }
@@ -122,9 +120,8 @@ impl Service {
         )?;
         let spawn = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let decoder = spawn("decode").spawn(move || decoder.run())?;
-        let (last, known) = channel();
         let learner = match learner {
-            Some(learner) => Some(spawn("learn").spawn(move || learner.run(&known))?),
+            Some(learner) => Some(spawn("learn").spawn(move || learner.run())?),
             None => None,
         };
         Ok(Self {
@@ -132,7 +129,6 @@ impl Service {
             threads: Some(Threads {
                 decoder,
                 learner,
-                known: last,
                 state,
             }),
             learner: queue,
@@ -240,14 +236,14 @@ impl Service {
         };
         self.stop_accepting();
         let decoded = threads.decoder.join();
-        if let Some(learner) = self.learner.take() {
-            learner.stop();
-        }
         let decoded = decoded.map(|known| {
             // Without a learner nobody saves it.
-            let _ = threads.known.send(known);
+            if let Some(learner) = &self.learner {
+                learner.stop(known);
+            }
         });
-        drop(threads.known);
+        // If the decode thread panicked, this ends the learner's.
+        self.learner = None;
         let saved = match threads.learner {
             Some(learner) => learner.join().unwrap_or(Err(ServeError::LearnerPanicked)),
             None => Ok(()),

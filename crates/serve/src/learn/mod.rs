@@ -104,9 +104,8 @@ impl LearnerThread {
         Ok((thread, queue))
     }
 
-    /// Learns until it is told to stop, then waits for what the decode thread knows and saves a
-    /// last time.
-    pub(crate) fn run(mut self, known: &Receiver<ArmState>) -> Result<()> {
+    /// Learns until it is told to stop, then saves a last time.
+    pub(crate) fn run(mut self) -> Result<()> {
         loop {
             let now = Instant::now();
             let mut until = self.next_save;
@@ -119,7 +118,9 @@ impl LearnerThread {
             {
                 Ok(LearnerMessage::Answer(answer)) => self.take(*answer),
                 Ok(LearnerMessage::Save) => self.save_now(),
-                Ok(LearnerMessage::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(LearnerMessage::Stop(known)) => return self.save(*known),
+                // The decode thread panicked, which is reported as that.
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if Instant::now() >= self.next_update
@@ -130,11 +131,6 @@ impl LearnerThread {
             if Instant::now() >= self.next_save {
                 self.save_now();
             }
-        }
-        match known.recv_timeout(SNAPSHOT_TIMEOUT) {
-            Ok(known) => self.save(known),
-            // The decode thread panicked, which is reported as that.
-            Err(_) => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
 use distill_loss::Example;
-use online::Learner;
+use online::{ArmState, Learner};
 
 use crate::stats::Stats;
 
@@ -44,7 +44,7 @@ pub(super) struct AnswerExamples {
 pub(super) enum LearnerMessage {
     Answer(Box<AnswerExamples>),
     Save,
-    Stop,
+    Stop(Box<ArmState>),
 }
 
 /// The other end of a [`LearnerThread`](super::LearnerThread).
@@ -64,9 +64,9 @@ impl LearnerQueue {
         let _ = self.messages.try_send(LearnerMessage::Save);
     }
 
-    /// Ends the learner's thread.
-    pub(crate) fn stop(&self) {
-        let _ = self.messages.send(LearnerMessage::Stop);
+    /// Ends the learner's thread, which saves what the decode thread knew.
+    pub(crate) fn stop(&self, known: ArmState) {
+        let _ = self.messages.send(LearnerMessage::Stop(Box::new(known)));
     }
 
     /// Queues the examples of an answer, unless too many wait: decoding never waits for learning.
