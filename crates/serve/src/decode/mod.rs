@@ -270,7 +270,9 @@ impl Decoder {
         if let Some(target) = found {
             let costs = self.costs[target].of(self.concurrency(target, 0));
             self.lengths.follow(adapter, head, steps, &costs);
-            self.stats.head(name, self.lengths.by_head(adapter));
+            let by_head = self.lengths.by_head(adapter);
+            let mut counters = self.stats.counters();
+            counters.by_head.insert(name.to_owned(), by_head);
         }
     }
 
@@ -295,6 +297,6 @@ fn fail(job: &mut Job, message: &str, stats: &Stats) {
 
 fn fail_with(job: &mut Job, error: ApiError, stats: &Stats) {
     tracing::warn!("an answer failed: {error}");
-    stats.failed();
+    stats.counters().failed += 1;
     job.end(Event::Failed(error));
 }

@@ -124,7 +124,8 @@ impl Decoder {
     pub(super) fn commit_replies(&mut self, step: &mut Step, ended: &mut Ended) {
         for Reply { batch, answers } in std::mem::take(&mut self.replies) {
             if let Some(remote) = self.models.targets[batch.target].remote() {
-                self.stats.traffic(batch.target, &remote.traffic);
+                let sums = remote.traffic.sums();
+                self.stats.counters().traffic.insert(batch.target, sums);
             }
             let answers = answers.map_err(|error| ApiError::Target(error.in_full()));
             let mut again = RemoteBatch {

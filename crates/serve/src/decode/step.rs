@@ -248,7 +248,7 @@ impl Decoder {
     /// Begins the verification of drafts of other servers.
     pub(super) fn open_rounds(&mut self) {
         self.verifiers.begin(&self.models, self.options.engine);
-        self.stats.sessions(self.verifiers.sessions());
+        self.stats.counters().sessions = self.verifiers.sessions();
     }
 
     /// Commits a verified round.
@@ -339,7 +339,8 @@ impl Decoder {
                         false => None,
                     };
                     if let Some(answer) = left {
-                        self.stats.leave(&answer, example.is_some());
+                        let learns = example.is_some();
+                        self.stats.tell(|own| own.leave(&answer, learns));
                     }
                     if let Some(example) = example
                         && let Some(learner) = &self.learner
@@ -347,11 +348,11 @@ impl Decoder {
                         learner.offer(&sequence.adapter, example, head_examples, &self.stats);
                     }
                 }
-                Ok(None) => self.stats.cancelled(),
+                Ok(None) => self.stats.counters().cancelled += 1,
                 Err(error) => fail_with(&mut sequence.job, error, &self.stats),
             }
             if let Some(answer) = sequence.policy.end() {
-                self.stats.leave(&answer, false);
+                self.stats.tell(|own| own.leave(&answer, false));
             }
             self.idle.push(sequence.release());
         }
@@ -369,7 +370,7 @@ impl Decoder {
             prefilling.partition(|prefilling| prefilling.job.given_up(limit));
         self.prefilling = prefilling;
         for Prefilling { slot, .. } in ended {
-            self.stats.cancelled();
+            self.stats.counters().cancelled += 1;
             self.idle.push(slot);
         }
     }

@@ -166,7 +166,7 @@ impl LearnerThread {
         if let Some((head, steps, report)) = self.heads.step(name)? {
             self.stats.head_step(target_of(name), &report);
             let seconds = began.elapsed().as_secs_f64();
-            self.stats.spent(target_of(name), seconds);
+            self.stats.tell(|own| own.spent(target_of(name), seconds));
             // The decode thread is gone only when the server stops.
             let _ = self
                 .decoder
@@ -182,7 +182,7 @@ impl LearnerThread {
         if let Err(error) = self.try_update(name) {
             let error = error.in_full();
             tracing::warn!(adapter = name, "an update failed: {error}");
-            self.stats.update_failed();
+            self.stats.counters().update_failures += 1;
         }
     }
 
@@ -206,9 +206,11 @@ impl LearnerThread {
         let target = target_of(name);
         self.stats.update(target, update.loss, update.seconds);
         // An update beside decoding is charged for all its time.
+        let seconds = began.elapsed().as_secs_f64();
         self.stats
-            .learnt(target, began.elapsed().as_secs_f64(), update.agreed);
-        self.stats.replayed(self.learners.key(name), replayed);
+            .tell(|own| own.learnt(target, seconds, update.agreed));
+        let key = self.learners.key(name);
+        self.stats.counters().replayed.insert(key, replayed);
         self.changed = true;
         Ok(())
     }

@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, HeadReport, Standing, Way};
+use adaptive_draft::{Answer, Controller, ControllerConfig, HeadReport, Standing, Way};
 use online::{AnswerSums, ArmState, STRIDE};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
-
-use crate::remote::Traffic;
 
 pub use prometheus::About;
 
@@ -48,7 +46,7 @@ impl Step {
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+pub(crate) struct Counters {
     /// Sums over answers with the drafter since the state was new, by target.
     targets: BTreeMap<String, AnswerSums>,
     /// Costs and savings of answers.
@@ -65,28 +63,28 @@ struct Counters {
     plain_answers: u64,
     plain_tokens: u64,
     tokens: u64,
-    cancelled: u64,
-    failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) failed: u64,
     running: usize,
     waiting: usize,
     examples: u64,
     dropped: u64,
     update_seconds: f64,
-    update_failures: u64,
+    pub(crate) update_failures: u64,
     loss: f64,
     /// Bytes of the examples that each learner replays.
-    replayed: BTreeMap<String, usize>,
+    pub(crate) replayed: BTreeMap<String, usize>,
     /// True for targets whose acceptance head decides where drafts end.
-    by_head: BTreeMap<String, bool>,
+    pub(crate) by_head: BTreeMap<String, bool>,
     /// Mean absolute difference between predicted and true acceptance of new tokens, by target.
     calibration: BTreeMap<String, f64>,
     saves: u64,
     save_failures: u64,
     saved_bytes: u64,
     /// Number of KV caches for drafts of other servers.
-    sessions: usize,
+    pub(crate) sessions: usize,
     /// Round trips, bytes sent, bytes received and seconds, by remote target.
-    traffic: BTreeMap<usize, [f64; 4]>,
+    pub(crate) traffic: BTreeMap<usize, [f64; 4]>,
     /// Fading sums of seconds and tokens of steps with a single drafting sequence, by target.
     alone: BTreeMap<usize, (f64, f64)>,
 }
@@ -154,29 +152,15 @@ impl Stats {
         controller.is_some_and(|controller| controller.close(answer, rejected))
     }
 
-    /// Drops an answer under control without an observation. `learns` is true if its recording is
-    /// learnt from all the same.
-    pub(crate) fn leave(&self, answer: &Answer, learns: bool) {
+    /// Tells the controller something, if one is in use.
+    pub(crate) fn tell(&self, act: impl FnOnce(&mut Controller)) {
         if let Some(controller) = self.counters().controller() {
-            controller.leave(answer, learns);
+            act(controller);
         }
     }
 
-    /// Records an update for a target that took `seconds`.
-    pub(crate) fn learnt(&self, target: &str, seconds: f64, agreed: Option<Agreed>) {
-        if let Some(controller) = self.counters().controller() {
-            controller.learnt(target, seconds, agreed);
-        }
-    }
-
-    /// Records seconds of other learning for a target.
-    pub(crate) fn spent(&self, target: &str, seconds: f64) {
-        if let Some(controller) = self.counters().controller() {
-            controller.spent(target, seconds);
-        }
-    }
-
-    fn counters(&self) -> MutexGuard<'_, Counters> {
+    /// The counters, which no other thread reads or changes meanwhile.
+    pub(crate) fn counters(&self) -> MutexGuard<'_, Counters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,14 +169,6 @@ impl Stats {
         let mut counters = self.counters();
         let known = counters.plain_step.entry(target).or_insert(seconds);
         *known += FRESH * (seconds - *known);
-    }
-
-    pub(crate) fn sessions(&self, sessions: usize) {
-        self.counters().sessions = sessions;
-    }
-
-    pub(crate) fn traffic(&self, target: usize, traffic: &Traffic) {
-        self.counters().traffic.insert(target, traffic.sums());
     }
 
     pub(crate) fn load(&self, running: usize, waiting: usize) {
@@ -227,14 +203,6 @@ impl Stats {
         sums.add(totals, given);
     }
 
-    pub(crate) fn cancelled(&self) {
-        self.counters().cancelled += 1;
-    }
-
-    pub(crate) fn failed(&self) {
-        self.counters().failed += 1;
-    }
-
     pub(crate) fn request(&self, status: u16) {
         *self.counters().requests.entry(status).or_default() += 1;
     }
@@ -255,12 +223,6 @@ impl Stats {
         counters.update_seconds += seconds;
     }
 
-    /// Records whether an acceptance head decides where drafts for a target end.
-    pub(crate) fn head(&self, target: &str, by_head: bool) {
-        let mut counters = self.counters();
-        counters.by_head.insert(target.to_owned(), by_head);
-    }
-
     pub(crate) fn head_step(&self, target: &str, report: &HeadReport) {
         let mut counters = self.counters();
         let sums = counters.targets.entry(target.to_owned()).or_default();
@@ -273,14 +235,6 @@ impl Stats {
                 .or_insert(found);
             *known += FRESH_HEAD * (found - *known);
         }
-    }
-
-    pub(crate) fn replayed(&self, learner: String, bytes: usize) {
-        self.counters().replayed.insert(learner, bytes);
-    }
-
-    pub(crate) fn update_failed(&self) {
-        self.counters().update_failures += 1;
     }
 
     pub(crate) fn saved(&self, bytes: Option<u64>) {
