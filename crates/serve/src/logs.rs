@@ -483,43 +483,66 @@ fn positions(
     vocabulary: &Vocabulary<TargetId>,
     unknown: &mut usize,
 ) -> Result<Option<Vec<Position>>, String> {
-    let found = match given.get("content").and_then(Value::as_array) {
-        Some(content) => content
-            .iter()
-            .map(|entry| chat_position(entry, vocabulary, unknown))
-            .collect(),
-        None => completion_positions(given, vocabulary, unknown),
-    };
-    match found {
-        Ok(positions) => Ok(Some(positions)),
-        Err(Unread::OtherToken) => Ok(None),
-        Err(Unread::Fault(what)) => Err(what),
+    let list = |key: &str| given.get(key).and_then(Value::as_array);
+    // The chat endpoint gives entries, that of completions lists of the same length.
+    if let Some(content) = list("content") {
+        let read = content.iter().map(|entry| {
+            let token = chat_token(entry, vocabulary);
+            let top = entry.get("top_logprobs").and_then(Value::as_array);
+            let others = top.into_iter().flatten();
+            let others = others.map(|own| (chat_token(own, vocabulary), own.get("logprob")));
+            position(token, entry.get("logprob"), others, unknown)
+        });
+        return read.collect();
     }
+    let fault = |what: &str| format!("logprobs: {what}");
+    let tokens = list("tokens").ok_or_else(|| fault("has neither `content` nor `tokens`"))?;
+    let own = list("token_logprobs").ok_or_else(|| fault("has no `token_logprobs`"))?;
+    if own.len() != tokens.len() {
+        return Err(fault("`tokens` and `token_logprobs` differ in length"));
+    }
+    let top = list("top_logprobs");
+    let find = |name: &str| numbered(name, vocabulary).or_else(|| named(name, vocabulary));
+    let read = tokens.iter().zip(own).enumerate().map(|(i, (name, own))| {
+        let others = top.and_then(|top| top.get(i)?.as_object());
+        let others = others.into_iter().flatten();
+        let others = others.map(|(name, value)| (find(name), Some(value)));
+        position(name.as_str().and_then(find), Some(own), others, unknown)
+    });
+    read.collect()
 }
 
-/// The reason why log-probabilities are not used.
-enum Unread {
-    OtherToken,
-    Fault(String),
-}
-
-/// An entry of `logprobs.content` of the chat endpoint.
-fn chat_position(
-    entry: &Value,
-    vocabulary: &Vocabulary<TargetId>,
+/// A position of an answer by the values of its token and of other ones; `None` if the target does
+/// not have its token.
+fn position<'a>(
+    token: Option<TargetId>,
+    own: Option<&Value>,
+    others: impl Iterator<Item = (Option<TargetId>, Option<&'a Value>)>,
     unknown: &mut usize,
-) -> Result<Position, Unread> {
-    let token = chat_token(entry, vocabulary).ok_or(Unread::OtherToken)?;
-    let own = log_prob(entry.get("logprob"))?;
-    let mut row = Row::of(token, own);
-    let top = entry.get("top_logprobs").and_then(Value::as_array);
-    for other in top.into_iter().flatten() {
-        match chat_token(other, vocabulary) {
-            Some(token) => row.add(token, log_prob(other.get("logprob"))?),
-            None => *unknown += 1,
+) -> Result<Option<Position>, String> {
+    let Some(token) = token else {
+        return Ok(None);
+    };
+    let own = log_prob(own)?;
+    let (mut tokens, mut mass) = (vec![(token, own as f32)], own.exp());
+    for (other, value) in others {
+        let Some(other) = other else {
+            *unknown += 1;
+            continue;
+        };
+        let value = log_prob(value)?;
+        if tokens.iter().all(|(known, _)| *known != other) {
+            tokens.push((other, value as f32));
+            mass += value.exp();
         }
     }
-    Ok((token, row.known()?))
+    if mass > MOST_MASS {
+        return Err(format!(
+            "logprobs: probabilities of a position add up to {mass:.2}"
+        ));
+    }
+    let rest = (1.0 - mass).clamp(0.0, 1.0);
+    Ok(Some((token, KnownRow { tokens, rest })))
 }
 
 fn chat_token(entry: &Value, vocabulary: &Vocabulary<TargetId>) -> Option<TargetId> {
@@ -537,36 +560,6 @@ fn chat_token(entry: &Value, vocabulary: &Vocabulary<TargetId>) -> Option<Target
     by_bytes.or_else(|| named(name, vocabulary))
 }
 
-/// `logprobs` of the completions endpoint: lists of the same length.
-fn completion_positions(
-    given: &Value,
-    vocabulary: &Vocabulary<TargetId>,
-    unknown: &mut usize,
-) -> Result<Vec<Position>, Unread> {
-    let list = |key: &str| given.get(key).and_then(Value::as_array);
-    let fault = |what: &str| Unread::Fault(format!("logprobs: {what}"));
-    let tokens = list("tokens").ok_or_else(|| fault("has neither `content` nor `tokens`"))?;
-    let own = list("token_logprobs").ok_or_else(|| fault("has no `token_logprobs`"))?;
-    if own.len() != tokens.len() {
-        return Err(fault("`tokens` and `token_logprobs` differ in length"));
-    }
-    let top = list("top_logprobs");
-    let position = |(i, (name, own)): (usize, (&Value, &Value))| {
-        let find = |name: &str| numbered(name, vocabulary).or_else(|| named(name, vocabulary));
-        let token = name.as_str().and_then(find).ok_or(Unread::OtherToken)?;
-        let mut row = Row::of(token, log_prob(Some(own))?);
-        let others = top.and_then(|top| top.get(i)?.as_object());
-        for (name, value) in others.into_iter().flatten() {
-            match find(name) {
-                Some(token) => row.add(token, log_prob(Some(value))?),
-                None => *unknown += 1,
-            }
-        }
-        Ok((token, row.known()?))
-    };
-    tokens.iter().zip(own).enumerate().map(position).collect()
-}
-
 /// A token that is written as its number, as vLLM does on request.
 fn numbered(name: &str, vocabulary: &Vocabulary<TargetId>) -> Option<TargetId> {
     let id = name.strip_prefix("token_id:")?.parse().ok()?;
@@ -579,50 +572,13 @@ fn named(name: &str, vocabulary: &Vocabulary<TargetId>) -> Option<TargetId> {
     by_bytes.or_else(|| vocabulary.find_content(name))
 }
 
-fn log_prob(value: Option<&Value>) -> Result<f64, Unread> {
+fn log_prob(value: Option<&Value>) -> Result<f64, String> {
     let number = value.and_then(Value::as_f64);
     match number.filter(|x| *x <= ROUNDING) {
         Some(number) => Ok(number.clamp(FLOOR, 0.0)),
         None => {
             let found = value.map_or("nothing".to_owned(), Value::to_string);
-            let what = format!("logprobs: {found} is no log-probability");
-            Err(Unread::Fault(what))
+            Err(format!("logprobs: {found} is no log-probability"))
         }
-    }
-}
-
-/// A row in the making.
-struct Row {
-    tokens: Vec<(TargetId, f32)>,
-    mass: f64,
-}
-
-impl Row {
-    fn of(token: TargetId, log_prob: f64) -> Self {
-        Self {
-            tokens: vec![(token, log_prob as f32)],
-            mass: log_prob.exp(),
-        }
-    }
-
-    fn add(&mut self, token: TargetId, log_prob: f64) {
-        if self.tokens.iter().all(|(known, _)| *known != token) {
-            self.tokens.push((token, log_prob as f32));
-            self.mass += log_prob.exp();
-        }
-    }
-
-    fn known(self) -> Result<KnownRow, Unread> {
-        if self.mass > MOST_MASS {
-            let what = format!(
-                "logprobs: probabilities of a position add up to {:.2}",
-                self.mass
-            );
-            return Err(Unread::Fault(what));
-        }
-        Ok(KnownRow {
-            tokens: self.tokens,
-            rest: (1.0 - self.mass).clamp(0.0, 1.0),
-        })
     }
 }
