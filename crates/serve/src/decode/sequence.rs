@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use adaptive_draft::Controlled;
-use distill_loss::{Example, Recorder, Response};
+use distill_loss::{Example, Recorder};
 use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
@@ -16,7 +16,6 @@ use super::lengths::Policy;
 use super::log_probs::log_probs;
 use super::target_model::TargetModel;
 use super::text::AnswerText;
-use crate::error::ServeError;
 use crate::learn::queue::Terms;
 use crate::models::Target;
 use crate::random::random_number;
@@ -294,33 +293,26 @@ impl Sequence {
         positions: usize,
     ) -> Option<Example> {
         let (recorder, terms) = (self.recorder.take()?, terms?);
+        let (session, request) = (&mut self.slot.session, &self.job.request);
         // After a stop text the session waits for a next round.
-        if let Err(error) = self.slot.session.end_response() {
+        if let Err(error) = session.end_response() {
             tracing::warn!("an answer teaches nothing: {error}");
             return None;
         }
-        let response = Response::of(&self.slot.session, self.job.request.prompt.draft.len());
-        if response.tokens.is_empty() {
+        if session.response().is_empty() {
             return None;
         }
-        let example = Example::new(response, recorder, &target.pair, terms.losses, terms.ends);
-        let mut example = example.within(positions, &target.pair.draft);
-        example.sampled = !self.job.request.sampling.is_greedy();
-        if terms.blocks > 0 {
-            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
-            let session = &mut self.slot.session;
-            let states = session.let_drafter_read(&read, |drafter| {
-                Ok::<_, ServeError>(drafter.states_of(example.read())?.to_vec())
-            });
-            match states {
-                Ok(states) => example.states = states,
-                Err(error) => {
-                    tracing::warn!("an answer teaches nothing: {}", error.in_full());
-                    return None;
-                }
+        let prompt = request.prompt.draft.len();
+        match terms.example(session, prompt, recorder, &target.pair, positions) {
+            Ok(example) => Some(Example {
+                sampled: !request.sampling.is_greedy(),
+                ..example
+            }),
+            Err(error) => {
+                tracing::warn!("an answer teaches nothing: {}", error.in_full());
+                None
             }
         }
-        Some(example)
     }
 
     /// Releases the slot, with its caches as they are.

@@ -4,9 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use distill_loss::Example;
+use distill_loss::{Example, Recorder, Response};
+use models::Engine;
 use online::{ArmState, Learner};
+use spec_decode::{LanguageModel, Pair, Session};
+use vocab_align::DraftId;
 
+use crate::error::{Result, ServeError};
 use crate::stats::Stats;
 
 /// The data that the learner needs of an answer.
@@ -28,6 +32,28 @@ impl Terms {
             ends: learner.ends(),
             blocks: learner.blocks(),
         }
+    }
+
+    /// The example that the response of a session gives, after a prompt of so many draft tokens and
+    /// as far as a drafter of `room` positions reads it.
+    pub(crate) fn example<T: LanguageModel>(
+        self,
+        session: &mut Session<Engine, T>,
+        prompt: usize,
+        recorder: Recorder,
+        pair: &Pair,
+        room: usize,
+    ) -> Result<Example> {
+        let response = Response::of(session, prompt);
+        let example = Example::new(response, recorder, pair, self.losses, self.ends);
+        let mut example = example.within(room, &pair.draft);
+        if self.blocks > 0 {
+            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
+            example.states = session.let_drafter_read(&read, |drafter| {
+                Ok::<_, ServeError>(drafter.states_of(example.read())?.to_vec())
+            })?;
+        }
+        Ok(example)
     }
 }
 

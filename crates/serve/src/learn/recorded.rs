@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use distill_loss::{Example, Recorder, Response};
+use distill_loss::{Example, Recorder};
 use models::Engine;
 use ngram_cache::NgramCache;
 use online::{ArmState, LearntWeights, StateFolder};
@@ -10,7 +10,7 @@ use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
     StreamName, TeacherSink, Totals, VerifyMode,
 };
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{TargetId, TokenId};
 
 use super::learners::Learners;
 use super::open_state;
@@ -223,15 +223,19 @@ impl RecordedLearner {
             rows: &answer.rows,
             row: vec![0.0; vocab],
         };
-        let how = Drafting {
-            k: self.options.draft_length,
-            learns: true,
-        };
-        let totals = replay(&mut self.session, answer, &mut self.cache, how, &mut sink)?;
+        let (session, k) = (&mut self.session, self.options.draft_length);
+        let totals = replay(session, answer, &mut self.cache, (k, true), &mut sink)?;
         self.stats
             .answer(&target.name, &totals, totals.emitted, true);
-        let example = self.example(answer, recorder)?;
-        self.waiting.push(example);
+        let prompt = answer.prompt.draft.len();
+        let room = self.models.drafter.config().max_position_embeddings;
+        let example = self
+            .terms
+            .example(session, prompt, recorder, &target.pair, room)?;
+        self.waiting.push(Example {
+            sampled: answer.sampled,
+            ..example
+        });
         let loss = match self.waiting.len() >= self.learners.options.every {
             true => self.update()?,
             false => None,
@@ -264,11 +268,8 @@ impl RecordedLearner {
     /// # Errors
     /// A failing drafter.
     pub fn replay(&mut self, answer: &RecordedAnswer) -> Result<Totals> {
-        let how = Drafting {
-            k: self.options.draft_length,
-            learns: false,
-        };
-        replay(&mut self.session, answer, &mut self.cache, how, &mut NoSink)
+        let (session, k) = (&mut self.session, self.options.draft_length);
+        replay(session, answer, &mut self.cache, (k, false), &mut NoSink)
     }
 
     /// Learns from the answers that wait for an update. Returns its loss; `None` if none wait.
@@ -300,25 +301,6 @@ impl RecordedLearner {
         self.learners.of(&self.models.targets[0].name)
     }
 
-    fn example(&mut self, answer: &RecordedAnswer, recorder: Recorder) -> Result<Example> {
-        let pair = &self.models.targets[0].pair;
-        let response = Response::of(&self.session, answer.prompt.draft.len());
-        let Terms { losses, ends, .. } = self.terms;
-        let example = Example::new(response, recorder, pair, losses, ends);
-        let mut example = example.within(
-            self.models.drafter.config().max_position_embeddings,
-            &pair.draft,
-        );
-        example.sampled = answer.sampled;
-        if self.terms.blocks > 0 {
-            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
-            example.states = self.session.let_drafter_read(&read, |drafter| {
-                Ok::<_, ServeError>(drafter.states_of(example.read())?.to_vec())
-            })?;
-        }
-        Ok(example)
-    }
-
     /// Drafts with these weights from now on.
     fn take_over(&mut self, weights: LearntWeights) -> Result<()> {
         self.session
@@ -328,21 +310,13 @@ impl RecordedLearner {
     }
 }
 
-/// Settings of drafting along a recorded answer.
-#[derive(Clone, Copy)]
-struct Drafting {
-    /// Draft length k.
-    k: usize,
-    /// True if the answer's n-grams enter the cache.
-    learns: bool,
-}
-
-/// Drafts along a recorded answer.
+/// Drafts along a recorded answer, with drafts of `k` tokens. If it `learns`, the answer's n-grams
+/// enter the cache.
 fn replay(
     session: &mut Session<Engine, Replay>,
     answer: &RecordedAnswer,
     cache: &mut NgramCache,
-    how: Drafting,
+    (k, learns): (usize, bool),
     sink: &mut dyn TeacherSink,
 ) -> Result<Totals> {
     if answer.tokens.is_empty() {
@@ -350,7 +324,7 @@ fn replay(
     }
     session.configure(SessionConfig {
         acceptance: Acceptance::Token,
-        learn_ngrams: how.learns,
+        learn_ngrams: learns,
         ..SessionConfig::new(VerifyMode::Exact, answer.tokens.len())
     });
     let prompt = Prompt {
@@ -360,7 +334,7 @@ fn replay(
     let target = session.target_mut();
     target.prompt = prompt.target.len();
     target.answer.clone_from(&answer.tokens);
-    let mut policy = ConstantLength(how.k);
+    let mut policy = ConstantLength(k);
     let name = StreamName::new(0, 0);
     Ok(session
         .generate(prompt, name, Some(cache), &mut policy, sink)?
