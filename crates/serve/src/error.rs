@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use adaptive_draft::HeadError;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -14,8 +12,6 @@ use models::ModelsError;
 use online::OnlineError;
 use serde_json::{Value, json};
 use spec_decode::SpecError;
-
-use crate::remote::wire::VERSION;
 
 pub(crate) type Result<T, E = ServeError> = std::result::Result<T, E>;
 
@@ -44,32 +40,9 @@ pub enum ServeError {
     /// The system refused an operation.
     #[error(transparent)]
     System(#[from] std::io::Error),
-    /// A number is 0; the value is the option that sets it.
-    #[error("{0} 0: must be at least 1")]
-    Zero(&'static str),
-    /// The sequences may not fit the memory limit.
-    #[error(
-        "{sequences} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",
-        needed.div_ceil(1 << 20),
-        *limit >> 20
-    )]
-    Memory {
-        /// Number of sequences, those of other servers included.
-        sequences: usize,
-        /// Bytes that they may take.
-        needed: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// Something that is needed was not given; the value says what.
+    /// Something is missing, refused or out of order; the value says what, and may have a hint.
     #[error("{0}")]
-    Missing(&'static str),
-    /// Two targets have one name; the value is the name.
-    #[error("two targets are called `{0}`\nhint: --target NAME=DIR names one")]
-    SameName(String),
-    /// A path has no last part to name a model by.
-    #[error("{}: has no name", .0.display())]
-    NoName(PathBuf),
+    Said(Cow<'static, str>),
     /// Something cannot be used: an option, a target, saved weights, a file.
     #[error("{what}")]
     Of {
@@ -77,16 +50,6 @@ pub enum ServeError {
         what: String,
         /// The cause.
         source: Box<dyn Error + Send + Sync>,
-    },
-    /// The server of a remote target does not answer, or not as such a server does.
-    #[error(
-        "the target at {url} does not answer: {reason}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"
-    )]
-    Unreachable {
-        /// Address of the server.
-        url: String,
-        /// Description of the failure.
-        reason: String,
     },
     /// The server of a remote target refuses a request.
     #[error("{url}: {status} {message}{}", refused_hint(*status))]
@@ -98,51 +61,19 @@ pub enum ServeError {
         /// Its error message; empty if there is none.
         message: String,
     },
-    /// The server of a remote target uses another version of the protocol.
-    #[error(
-        "{url}: speaks version {version} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides"
-    )]
-    OtherVersion {
-        /// Address of the server.
-        url: String,
-        /// Version of its protocol.
-        version: u32,
-    },
-    /// A remote target has fewer logits than its tokenizer has tokens; the value is its server's
-    /// address.
-    #[error("{0}: a tokenizer larger than its model")]
-    LargerTokenizer(String),
-    /// Other machines can reach an address that needs no key; the value is the address.
-    #[error(
-        "{0} can be reached from other machines\nhint: give an --api-key, or listen on 127.0.0.1"
-    )]
-    Exposed(SocketAddr),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// A request does not end, so that the service cannot be stopped.
-    #[error("a request is still at work; the state as last saved counts")]
-    AtWork,
     /// The last saving of the state failed.
     #[error("the state could not be saved; what was learnt after the last saving is lost")]
     NotSaved(#[source] Box<ServeError>),
     /// The learner's thread panicked.
     #[error("the learner's thread panicked")]
     LearnerPanicked,
-    /// The decode thread panicked.
-    #[error("the decode thread panicked; what it learnt after the last saving is lost")]
-    DecoderPanicked,
-    /// A fault of this program, which no input leads to; the value is its description.
-    #[error("{0}")]
-    Internal(&'static str),
 }
 
 impl ServeError {
+    pub(crate) fn said(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::Said(what.into())
+    }
+
     /// The error of `what` by its cause.
     pub(crate) fn of<E: Into<Box<dyn Error + Send + Sync>>>(
         what: impl Into<String>,

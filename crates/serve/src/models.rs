@@ -136,7 +136,9 @@ impl Models {
                 _ => name.clone(),
             };
             if targets.iter().any(|other| other.name == name) {
-                return Err(ServeError::SameName(name));
+                return Err(ServeError::said(format!(
+                    "two targets are called `{name}`\nhint: --target NAME=DIR names one"
+                )));
             }
             targets.push(Target {
                 name,
@@ -148,7 +150,7 @@ impl Models {
             });
         }
         if targets.is_empty() {
-            return Err(ServeError::Missing("there is no target"));
+            return Err(ServeError::said("there is no target"));
         }
         Ok(Self { drafter, targets })
     }
@@ -309,7 +311,7 @@ pub fn name_of(path: &Path) -> Result<String> {
         let name = absolute
             .file_name()
             .map(|n| n.to_string_lossy().into_owned());
-        return name.ok_or_else(|| ServeError::NoName(path.to_owned()));
+        return name.ok_or_else(|| ServeError::said(format!("{}: has no name", path.display())));
     }
     Ok(last.to_owned())
 }

@@ -68,7 +68,7 @@ impl Service {
             ),
         ] {
             if number == 0 {
-                return Err(ServeError::Zero(option));
+                return Err(ServeError::said(format!("{option} 0: must be at least 1")));
             }
         }
         let models = Arc::new(Models::load(&options)?);
@@ -249,7 +249,8 @@ impl Service {
             None => Ok(()),
         };
         drop(threads.state);
-        decoded.map_err(|_| ServeError::DecoderPanicked)?;
+        let lost = "the decode thread panicked; what it learnt after the last saving is lost";
+        decoded.map_err(|_| ServeError::said(lost))?;
         saved.map_err(|source| match source {
             ServeError::LearnerPanicked => source,
             source => ServeError::NotSaved(Box::new(source)),
@@ -285,11 +286,12 @@ fn check_memory(models: &Models, options: &Options) -> Result<()> {
         "memory of keys, values and activations at the most"
     );
     match options.memory {
-        Some(limit) if needed > limit => Err(ServeError::Memory {
-            sequences: options.parallel + judged,
-            needed,
-            limit,
-        }),
+        Some(limit) if needed > limit => Err(ServeError::said(format!(
+            "{} sequences may take {} MiB, more than --memory-mb {}\nhint: lower --parallel, --sessions or --context",
+            options.parallel + judged,
+            needed.div_ceil(1 << 20),
+            limit >> 20
+        ))),
         _ => Ok(()),
     }
 }

@@ -262,7 +262,7 @@ impl Verifiers {
 fn engine(target: &Target, settings: EngineSettings) -> Result<Engine> {
     match target.folder() {
         Some(folder) => Ok(folder.engine(settings)?),
-        None => Err(ServeError::Internal("the target is elsewhere")),
+        None => Err(ServeError::said("the target is elsewhere")),
     }
 }
 

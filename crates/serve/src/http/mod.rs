@@ -78,7 +78,10 @@ impl Http {
     /// The address is not loopback and there is no key.
     pub fn check(&self) -> Result<()> {
         if self.api_key.is_none() && !self.address.ip().is_loopback() {
-            return Err(ServeError::Exposed(self.address));
+            let address = self.address;
+            return Err(ServeError::said(format!(
+                "{address} can be reached from other machines\nhint: give an --api-key, or listen on 127.0.0.1"
+            )));
         }
         Ok(())
     }
@@ -136,8 +139,8 @@ pub fn serve(
         about,
         origins,
     } = http;
-    let listener =
-        TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source })?;
+    let listener = TcpListener::bind(address)
+        .map_err(ServeError::of(format!("cannot listen on {address}")))?;
     listener.set_nonblocking(true)?;
     let app = Arc::new(App {
         service,
@@ -181,7 +184,10 @@ pub fn serve(
     loop {
         app = match Arc::try_unwrap(app) {
             Ok(mut app) => return app.service.stop(),
-            Err(_) if Instant::now() > until => return Err(ServeError::AtWork),
+            Err(_) if Instant::now() > until => {
+                let message = "a request is still at work; the state as last saved counts";
+                return Err(ServeError::said(message));
+            }
             Err(app) => app,
         };
         std::thread::sleep(POLL);

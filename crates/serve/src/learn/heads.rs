@@ -87,6 +87,6 @@ impl Heads {
             self.by_name.insert(name.to_owned(), trainer);
         }
         let trainer = self.by_name.get_mut(name);
-        trainer.ok_or(ServeError::Internal("a head just made"))
+        trainer.ok_or_else(|| ServeError::said("a head just made"))
     }
 }

@@ -84,7 +84,7 @@ impl Learners {
         }
         self.names.insert(name.to_owned());
         let learner = self.by_name.get_mut(&key);
-        let learner = learner.ok_or(ServeError::Internal("a learner just made"))?;
+        let learner = learner.ok_or_else(|| ServeError::said("a learner just made"))?;
         learner.turn_to(name)?;
         Ok(learner)
     }

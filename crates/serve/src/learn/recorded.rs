@@ -159,12 +159,12 @@ impl RecordedLearner {
     /// or in use.
     pub fn open(options: Options) -> Result<Self> {
         let learn = options.learn;
-        let learn = learn.ok_or(ServeError::Missing("nothing is to be learnt"))?;
+        let learn = learn.ok_or_else(|| ServeError::said("nothing is to be learnt"))?;
         let models = Arc::new(Models::of_texts(&options)?);
         let learn = learn.suited(models.drafter.config(), options.engine.device.is_cpu());
         let state = open_state(&models, &options, Some(learn.part()))?;
-        let no_state = ServeError::Missing("there is no state to learn into");
-        let (state, mut known) = state.ok_or(no_state)?;
+        let no_state = || ServeError::said("there is no state to learn into");
+        let (state, mut known) = state.ok_or_else(no_state)?;
         let root = options.state.clone();
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
         let target = &models.targets[0];
@@ -320,7 +320,7 @@ fn replay(
     sink: &mut dyn TeacherSink,
 ) -> Result<Totals> {
     if answer.tokens.is_empty() {
-        return Err(ServeError::Missing("an answer without tokens"));
+        return Err(ServeError::said("an answer without tokens"));
     }
     session.configure(SessionConfig {
         acceptance: Acceptance::Token,

@@ -114,14 +114,15 @@ impl Remote {
         let what = format!("{}{path}: no description of a target", remote.url);
         remote.info = serde_json::from_slice(&info).map_err(ServeError::of(what))?;
         if remote.info.version != VERSION {
-            return Err(ServeError::OtherVersion {
-                url: remote.url,
-                version: remote.info.version,
-            });
+            let (url, version) = (&remote.url, remote.info.version);
+            return Err(ServeError::said(format!(
+                "{url}: speaks version {version} of the protocol, and this program version {VERSION}\nhint: use the same version of omnidraft on both sides"
+            )));
         }
         let text = remote.text()?;
         if text.vocabulary.len() > remote.info.vocab_size {
-            return Err(ServeError::LargerTokenizer(remote.url));
+            let what = format!("{}: a tokenizer larger than its model", remote.url);
+            return Err(ServeError::said(what));
         }
         Ok((remote, text))
     }
@@ -152,10 +153,10 @@ impl Remote {
     }
 
     fn failed(&self, reason: impl std::fmt::Display) -> ServeError {
-        ServeError::Unreachable {
-            url: self.url.clone(),
-            reason: reason.to_string(),
-        }
+        let url = &self.url;
+        ServeError::said(format!(
+            "the target at {url} does not answer: {reason}\nhint: is `omnidraft serve --expose-logits` at work there, and is the way there open?"
+        ))
     }
 
     fn get(&self, path: &str) -> Result<Vec<u8>> {
