@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::command::Command;
 use crate::error::Result;
 use crate::models::Models;
+use crate::remote::Traffic;
 use crate::remote::wire::{Answers, Round};
 
 /// Maximum number of requests under way at a time. Sequences with the same target in a step share
@@ -25,6 +26,7 @@ pub(crate) struct RemoteBatch {
 /// The reply to a [`RemoteBatch`].
 pub(crate) struct Reply {
     pub(super) batch: RemoteBatch,
+    pub(super) traffic: Traffic,
     pub(super) answers: Result<Answers>,
 }
 
@@ -60,10 +62,14 @@ fn run(models: &Models, batches: &Mutex<Receiver<RemoteBatch>>, replies: &Sender
         let Some(remote) = models.targets[batch.target].remote() else {
             return;
         };
-        let answers;
-        (batch.rounds, answers) = remote.verify(rounds);
-        let reply = Command::RemoteReply(Reply { batch, answers });
-        if replies.send(reply).is_err() {
+        let (rounds, traffic, answers) = remote.verify(rounds);
+        batch.rounds = rounds;
+        let reply = Reply {
+            batch,
+            traffic,
+            answers,
+        };
+        if replies.send(Command::RemoteReply(reply)).is_err() {
             return;
         }
     }

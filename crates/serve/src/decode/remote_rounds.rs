@@ -122,11 +122,13 @@ impl Decoder {
 
     /// Commits the rounds whose replies have come.
     pub(super) fn commit_replies(&mut self, step: &mut Step, ended: &mut Ended) {
-        for Reply { batch, answers } in std::mem::take(&mut self.replies) {
-            if let Some(remote) = self.models.targets[batch.target].remote() {
-                let sums = remote.traffic.sums();
-                self.stats.counters().traffic.insert(batch.target, sums);
-            }
+        for reply in std::mem::take(&mut self.replies) {
+            let Reply {
+                batch,
+                traffic,
+                answers,
+            } = reply;
+            self.stats.traffic(traffic);
             let answers = answers.map_err(|error| ApiError::Target(error.in_full()));
             let mut again = RemoteBatch {
                 target: batch.target,

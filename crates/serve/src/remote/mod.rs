@@ -8,7 +8,6 @@
 mod target;
 pub(crate) mod wire;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use models::{ModelText, TEXT_FILES};
@@ -38,30 +37,10 @@ pub(crate) struct Remote {
     key: Option<String>,
     /// The target's description.
     pub(crate) info: TargetInfo,
-    pub(crate) traffic: Traffic,
 }
 
-/// Counters of the traffic with a target.
-#[derive(Debug, Default)]
-pub(crate) struct Traffic {
-    pub(crate) calls: AtomicU64,
-    pub(crate) sent: AtomicU64,
-    pub(crate) received: AtomicU64,
-    pub(crate) micros: AtomicU64,
-}
-
-impl Traffic {
-    /// Number of round trips, bytes sent, bytes received, seconds.
-    pub(crate) fn sums(&self) -> [f64; 4] {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        [
-            of(&self.calls),
-            of(&self.sent),
-            of(&self.received),
-            of(&self.micros) / 1e6,
-        ]
-    }
-}
+/// Number of round trips, bytes sent, bytes received, microseconds.
+pub(crate) type Traffic = [u64; 4];
 
 /// A name as a part of an address: bytes other than letters, digits and `plain` ones by their
 /// codes.
@@ -103,7 +82,6 @@ impl Remote {
             url,
             key,
             info: TargetInfo::default(),
-            traffic: Traffic::default(),
         };
         let path = match name {
             "" => TARGETS.to_owned(),
@@ -190,17 +168,18 @@ impl Remote {
 
     /// Sends rounds for verification, and returns them with the answers. After a broken connection
     /// it tries once more, so that the server may receive a round twice.
-    pub(crate) fn verify(&self, rounds: Vec<Round>) -> (Vec<Round>, Result<Answers>) {
+    pub(crate) fn verify(&self, rounds: Vec<Round>) -> (Vec<Round>, Traffic, Result<Answers>) {
         let rounds = Rounds {
             version: VERSION,
             target: self.info.name.clone(),
             rounds,
         };
-        let answers = self.post(&rounds);
-        (rounds.rounds, answers)
+        let mut traffic = Traffic::default();
+        let answers = self.post(&rounds, &mut traffic);
+        (rounds.rounds, traffic, answers)
     }
 
-    fn post(&self, rounds: &Rounds) -> Result<Answers> {
+    fn post(&self, rounds: &Rounds, traffic: &mut Traffic) -> Result<Answers> {
         let clock = Instant::now();
         let body = postcard::to_stdvec(rounds).map_err(ServeError::of("a round"))?;
         let send = || {
@@ -217,11 +196,8 @@ impl Remote {
             sent => sent,
         };
         let received = self.body(sent.map_err(|e| self.failed(e))?)?;
-        let add = |counter: &AtomicU64, n: u64| counter.fetch_add(n, Ordering::Relaxed);
-        add(&self.traffic.calls, 1);
-        add(&self.traffic.sent, body.len() as u64);
-        add(&self.traffic.received, received.len() as u64);
-        add(&self.traffic.micros, clock.elapsed().as_micros() as u64);
+        let micros = clock.elapsed().as_micros() as u64;
+        *traffic = [1, body.len() as u64, received.len() as u64, micros];
         let answers: Answers = postcard::from_bytes(&received)
             .map_err(|e| self.failed(format!("what it says is no answer: {e}")))?;
         match answers.len() == rounds.rounds.len() {

@@ -11,6 +11,8 @@ use online::{AnswerSums, ArmState, STRIDE};
 use serde_json::{Value, json};
 use spec_decode::{RoundOutcome, Totals};
 
+use crate::remote::Traffic;
+
 pub use prometheus::About;
 
 /// Factor by which earlier steps fade, per step, in the estimate of the speedup.
@@ -83,8 +85,8 @@ pub(crate) struct Counters {
     saved_bytes: u64,
     /// Number of KV caches for drafts of other servers.
     pub(crate) sessions: usize,
-    /// Round trips, bytes sent, bytes received and seconds, by remote target.
-    pub(crate) traffic: BTreeMap<usize, [f64; 4]>,
+    /// Traffic with all remote targets.
+    traffic: Traffic,
     /// Fading sums of seconds and tokens of steps with a single drafting sequence, by target.
     alone: BTreeMap<usize, (f64, f64)>,
 }
@@ -169,6 +171,13 @@ impl Stats {
         let mut counters = self.counters();
         let known = counters.plain_step.entry(target).or_insert(seconds);
         *known += FRESH * (seconds - *known);
+    }
+
+    pub(crate) fn traffic(&self, traffic: Traffic) {
+        let mut counters = self.counters();
+        for (sum, own) in counters.traffic.iter_mut().zip(traffic) {
+            *sum += own;
+        }
     }
 
     pub(crate) fn load(&self, running: usize, waiting: usize) {

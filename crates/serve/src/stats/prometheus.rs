@@ -33,9 +33,7 @@ impl Stats {
         let c = &*counters;
         let mut page = Page(String::new());
         page.about(about);
-        let [calls, sent, received, seconds] = c.traffic.values().fold([0.0; 4], |sums, own| {
-            std::array::from_fn(|i| sums[i] + own[i])
-        });
+        let [calls, sent, received, micros] = c.traffic;
         let replayed: usize = c.replayed.values().sum();
         let uptime = self.started.elapsed().as_secs_f64();
         metrics! { page:
@@ -56,7 +54,7 @@ impl Stats {
             remote_calls_total = calls, "Round trips to targets elsewhere.";
             remote_sent_bytes_total = sent, "Bytes sent to them.";
             remote_received_bytes_total = received, "Bytes that came back.";
-            remote_seconds_total = seconds, "Seconds of these round trips.";
+            remote_seconds_total = micros as f64 / 1e6, "Seconds of these round trips.";
             saves_total = c.saves, "Savings of the state.";
             save_failures_total = c.save_failures, "Savings that failed.";
             running = c.running, "Answers in the making.";
