@@ -130,7 +130,7 @@ pub struct LogProbs {
 }
 
 /// The end of an answer.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Done {
     /// `stop` if the answer ended by itself or at a stop string, `length` at the limit.
     pub reason: &'static str,

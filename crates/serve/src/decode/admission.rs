@@ -9,7 +9,7 @@ use spec_decode::{
 };
 
 use super::lengths::{LengthPolicy, Policy};
-use super::sequence::{Prefilling, SentTokens, Sequence, Slot, Stage, WeightsVersion};
+use super::sequence::{Prefilling, Sequence, Slot, Stage, WeightsVersion};
 use super::target_model::TargetModel;
 use super::text::AnswerText;
 use super::{Decoder, fail};
@@ -18,7 +18,7 @@ use crate::learn::queue::Terms;
 use crate::models::Target;
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
-use crate::request::{Job, Request};
+use crate::request::{Done, Job, Request};
 
 /// Number of prompt tokens that are read in a step, so that running answers continue while a long
 /// prompt is read.
@@ -186,8 +186,11 @@ impl Decoder {
             totals: Totals::default(),
             adapter,
             recorder,
-            sent: SentTokens::default(),
-            cached,
+            done: Done {
+                prompt_tokens: request.prompt.target.len(),
+                cached_tokens: cached,
+                ..Done::default()
+            },
             began: Instant::now(),
             slot,
             job,

@@ -75,27 +75,10 @@ pub(crate) struct Sequence {
     pub(crate) adapter: String,
     pub(super) recorder: Option<Recorder>,
     pub(super) text: AnswerText,
-    /// Numbers of tokens that were sent to the client, by origin.
-    pub(super) sent: SentTokens,
-    /// Number of prompt tokens that the KV cache held before.
-    pub(super) cached: usize,
+    /// The end as far as it is known, with the tokens that were sent to the client. Those after a
+    /// stop string are not counted.
+    pub(super) done: Done,
     pub(super) began: Instant,
-}
-
-/// Numbers of tokens of an answer. Tokens after a stop string are not counted.
-#[derive(Default)]
-pub(super) struct SentTokens {
-    all: usize,
-    drafted: usize,
-    ngrams: usize,
-}
-
-impl SentTokens {
-    fn add(&mut self, origin: TokenOrigin) {
-        self.all += 1;
-        self.drafted += usize::from(matches!(origin, TokenOrigin::Drafted | TokenOrigin::Ngram));
-        self.ngrams += usize::from(origin == TokenOrigin::Ngram);
-    }
 }
 
 /// Receives every emitted token with the target's logits: for the learner, and for requests that
@@ -248,7 +231,10 @@ impl Sequence {
             let text = self.text.push(bytes);
             piece.text.push_str(&text);
             let origin = origin_of(outcome, i);
-            self.sent.add(origin);
+            let ngram = origin == TokenOrigin::Ngram;
+            self.done.tokens += 1;
+            self.done.accepted += usize::from(ngram || origin == TokenOrigin::Drafted);
+            self.done.ngrams += usize::from(ngram);
             piece.tokens.push(Token {
                 id,
                 origin,
@@ -259,11 +245,6 @@ impl Sequence {
         piece
     }
 
-    /// Number of tokens that were sent to the client.
-    pub(crate) fn sent(&self) -> usize {
-        self.sent.all
-    }
-
     /// Sends the end of the answer to the client.
     pub(crate) fn send_end(&mut self, reason: &'static str) {
         let rest = self.text.finish();
@@ -271,17 +252,12 @@ impl Sequence {
             let tokens = Vec::new();
             self.job.send(Event::Piece(Piece { text: rest, tokens }));
         }
-        let totals = &self.totals;
         self.job.end(Event::Done(Done {
             reason,
-            prompt_tokens: self.job.request.prompt.target.len(),
-            cached_tokens: self.cached,
-            tokens: self.sent.all,
-            rounds: totals.rounds,
-            proposed: totals.proposed,
-            accepted: self.sent.drafted,
-            ngrams: self.sent.ngrams,
+            rounds: self.totals.rounds,
+            proposed: self.totals.proposed,
             seconds: self.began.elapsed().as_secs_f64(),
+            ..self.done
         }));
     }
 

@@ -324,7 +324,7 @@ impl Decoder {
                     self.stats.answer(
                         &target.name,
                         &sequence.totals,
-                        sequence.sent(),
+                        sequence.done.tokens,
                         sequence.job.request.drafting,
                     );
                     self.stats.load(self.running.len(), self.waiting.len());
