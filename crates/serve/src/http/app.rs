@@ -5,9 +5,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 
+use super::Http;
 use crate::error::ApiError;
 use crate::service::Service;
-use crate::stats::About;
 
 /// Limits on what a client may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,9 +33,8 @@ impl Default for Limits {
 /// State that handlers share.
 pub(super) struct App {
     pub(super) service: Service,
-    pub(super) limits: Limits,
-    pub(super) about: About,
-    pub(super) origins: Vec<String>,
+    /// The options, without the key.
+    pub(super) http: Http,
     /// Start of the server, in seconds since 1970.
     pub(super) started: u64,
     /// Digest of the key, so that the time of a comparison does not depend on what is sent.

@@ -127,30 +127,22 @@ pub fn watch_interrupts(on_interrupt: impl Fn() + Send + 'static) -> Result<()> 
 /// An address that is not loopback without a key, or cannot be bound; a service that failed.
 pub fn serve(
     service: Service,
-    http: Http,
+    mut http: Http,
     ready: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     http.check()?;
-    let Http {
-        address,
-        api_key,
-        limits,
-        about,
-        origins,
-    } = http;
+    let (address, limits, key) = (http.address, http.limits, http.api_key.take());
     let listener = TcpListener::bind(address)
         .map_err(ServeError::of(format!("cannot listen on {address}")))?;
     listener.set_nonblocking(true)?;
     let app = Arc::new(App {
         service,
-        limits,
-        about,
-        origins,
         started: SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_secs()),
-        key: api_key.map(|key| Sha256::digest(key.as_bytes()).into()),
+        key: key.map(|key| Sha256::digest(key.as_bytes()).into()),
+        http,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -251,7 +243,7 @@ fn router(app: Arc<App>) -> Router {
 /// refuses host names that are not this machine's: a page of another site must not reach a server
 /// on loopback through a name of its own.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let origin = origins::allowed(&app.origins, request.headers());
+    let origin = origins::allowed(&app.http.origins, request.headers());
     let mut response = match host(request.headers(), request.uri()) {
         Some(host) if app.key.is_none() && !is_loopback(&host) => {
             ApiError::Host(host).into_response()
@@ -326,7 +318,7 @@ async fn answer(
     if !json {
         return Err(ApiError::ContentType);
     }
-    let body = read(headers, body, app.limits).await?;
+    let body = read(headers, body, app.http.limits).await?;
     let reading = Arc::clone(&app);
     let parsed = tokio::task::spawn_blocking(move || request::parse(kind, &body, &reading.service));
     let parsed = parsed
@@ -370,7 +362,7 @@ async fn metrics(State(app): State<Arc<App>>) -> Response {
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",
     )];
-    (kind, app.service.stats().prometheus(&app.about)).into_response()
+    (kind, app.service.stats().prometheus(&app.http.about)).into_response()
 }
 
 async fn stats(State(app): State<Arc<App>>) -> Response {

@@ -93,7 +93,7 @@ async fn rounds(
             "rounds are sent as application/octet-stream".into(),
         ));
     }
-    let body = read(&headers, body, app.limits).await?;
+    let body = read(&headers, body, app.http.limits).await?;
     let wrong = |e: &dyn std::fmt::Display| ApiError::Malformed(e.to_string());
     let rounds: Rounds = postcard::from_bytes(&body).map_err(|e| wrong(&e))?;
     if rounds.version != VERSION {
