@@ -189,7 +189,7 @@ impl Sequence {
         alone: bool,
     ) -> Result<Option<Progress>, SpecError> {
         let Stage::Verified(round) = std::mem::replace(&mut self.stage, Stage::Ready) else {
-            return Ok(Some(Progress::default()));
+            return Err(SpecError::NotRunning);
         };
         let cache = self.own_cache.as_deref_mut().or(shared);
         let mut sink = Sink {
@@ -213,10 +213,7 @@ impl Sequence {
         if !self.job.send(Event::Piece(piece)) {
             return Ok(None);
         }
-        Ok(Some(Progress {
-            outcome: Some(outcome),
-            reason,
-        }))
+        Ok(Some(Progress { outcome, reason }))
     }
 
     fn piece(&mut self, outcome: &RoundOutcome, rows: Vec<LogProbs>, target: &Target) -> Piece {
@@ -306,9 +303,8 @@ impl Sequence {
 }
 
 /// Result of a committed round.
-#[derive(Default)]
 pub(crate) struct Progress {
-    pub(crate) outcome: Option<RoundOutcome>,
+    pub(crate) outcome: RoundOutcome,
     /// Reason for which the answer has ended, if it has.
     pub(crate) reason: Option<&'static str>,
 }

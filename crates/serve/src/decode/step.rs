@@ -262,22 +262,21 @@ impl Decoder {
             Err(error) => ended.push((i, Err(ApiError::Internal(error.to_string())))),
             Ok(None) => ended.push((i, Ok(None))),
             Ok(Some(Progress { outcome, reason })) => {
-                if let Some(outcome) = outcome {
-                    let costs = &mut self.costs[target];
-                    // Only a round decoded alone has times of its own.
-                    if sequence.job.request.drafting && step.alone {
-                        costs.alone.observe(&outcome);
-                    }
-                    if let Some(scores) = sequence.policy.last_asked().and_then(Policy::scores)
-                        && sequence.job.request.drafting
-                        && outcome.looked_up() == 0
-                    {
-                        let costs = || costs.of(concurrency);
-                        self.lengths
-                            .observe(&sequence.adapter, scores, &outcome, costs);
-                    }
-                    step.add(sequence.job.request.drafting, &outcome);
+                let costs = &mut self.costs[target];
+                let drafting = sequence.job.request.drafting;
+                // Only a round decoded alone has times of its own.
+                if drafting && step.alone {
+                    costs.alone.observe(&outcome);
                 }
+                if let Some(scores) = sequence.policy.last_asked().and_then(Policy::scores)
+                    && drafting
+                    && outcome.looked_up() == 0
+                {
+                    let costs = || costs.of(concurrency);
+                    self.lengths
+                        .observe(&sequence.adapter, scores, &outcome, costs);
+                }
+                step.add(drafting, &outcome);
                 if reason.is_some() {
                     ended.push((i, Ok(reason)));
                 }
