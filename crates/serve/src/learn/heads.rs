@@ -8,7 +8,7 @@ use adaptive_draft::{Head, HeadConfig, HeadReport, HeadTrainer, SCALARS};
 use online::{Generation, SavedState};
 
 use super::SEED;
-use crate::error::{Result, ServeError};
+use crate::error::Result;
 use crate::models::Models;
 use crate::options::Options;
 
@@ -36,15 +36,8 @@ impl Heads {
 
     /// The head of an adapter and the number of its training steps; `None` if it was never trained.
     pub(super) fn known(&mut self, name: &str) -> Result<Option<(Arc<Head>, u64)>> {
-        if !self.by_name.contains_key(name) {
-            let Some(saved) = self.saved(name)? else {
-                return Ok(None);
-            };
-            self.by_name.insert(name.to_owned(), saved);
-        }
-        let trainer = self.by_name.get(name);
-        let known = trainer.map(|own| (Arc::new(own.head().clone()), own.steps()));
-        Ok(known)
+        let known = self.found(name)?;
+        Ok(known.map(|own| (Arc::new(own.head().clone()), own.steps())))
     }
 
     /// One training step on a batch drawn from R. Returns the head after it.
@@ -68,25 +61,24 @@ impl Heads {
         }
     }
 
-    fn saved(&self, name: &str) -> Result<Option<HeadTrainer>> {
-        let saved = self.state.as_deref().map(SavedState::open).transpose()?;
-        match saved.flatten() {
-            Some(saved) => Ok(saved.head(name, self.features, Self::config(), SEED)?),
-            None => Ok(None),
+    /// The head of an adapter, read from the saved state at its first use; `None` if there is none.
+    fn found(&mut self, name: &str) -> Result<Option<&mut HeadTrainer>> {
+        if !self.by_name.contains_key(name) {
+            let saved = self.state.as_deref().map(SavedState::open).transpose()?;
+            if let Some(saved) = saved.flatten()
+                && let Some(own) = saved.head(name, self.features, Self::config(), SEED)?
+            {
+                self.by_name.insert(name.to_owned(), own);
+            }
         }
+        Ok(self.by_name.get_mut(name))
     }
 
     /// The head of an adapter, with its buffer R.
     pub(super) fn of(&mut self, name: &str) -> Result<&mut HeadTrainer> {
-        if !self.by_name.contains_key(name) {
-            let config = Self::config();
-            let trainer = self.saved(name)?.unwrap_or_else(|| {
-                let head = Head::new(self.features, config.hidden, SEED);
-                HeadTrainer::new(head, config, SEED)
-            });
-            self.by_name.insert(name.to_owned(), trainer);
-        }
-        let trainer = self.by_name.get_mut(name);
-        trainer.ok_or_else(|| ServeError::said("a head just made"))
+        self.found(name)?;
+        let (features, config) = (self.features, Self::config());
+        let fresh = || HeadTrainer::new(Head::new(features, config.hidden, SEED), config, SEED);
+        Ok(self.by_name.entry(name.to_owned()).or_insert_with(fresh))
     }
 }
