@@ -131,7 +131,7 @@ impl Decoder {
             Some(corpora) if request.drafting => {
                 let source = corpora.source(target.vocabulary(), &request.user);
                 slot.session.look_up_in(source);
-                // For the same reason copies are then weighed by default costs.
+                // If nothing is learnt, copies are weighed by default costs, for the same reason.
                 let costs = match terms {
                     Some(_) => costs.costs,
                     None => Costs::default(),
