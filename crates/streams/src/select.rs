@@ -164,7 +164,11 @@ impl IdSelector {
             .parent()
             .map(|folder| folder.join(&self.file))
             .filter(|path| path.is_file());
-        PaperSplit::load(beside.as_ref().unwrap_or(&self.file))?
-            .pick(&self.list, texts, |t| &t.id, &data.display().to_string())
+        PaperSplit::load(beside.as_ref().unwrap_or(&self.file))?.pick(
+            &self.list,
+            texts,
+            |t| &t.id,
+            &data.display().to_string(),
+        )
     }
 }

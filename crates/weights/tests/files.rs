@@ -233,7 +233,10 @@ fn a_tensor_without_rows_may_have_any_width() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     let place = r#""dtype": "F32", "data_offsets": [0, 0]"#;
-    let header = format!(r#"{{"a": {{"shape": [0, {0}, {0}], {place}}}}}"#, 1_u64 << 40);
+    let header = format!(
+        r#"{{"a": {{"shape": [0, {0}, {0}], {place}}}}}"#,
+        1_u64 << 40
+    );
     std::fs::write(&path, safetensors(&header, 0)).unwrap();
     let files = TensorFiles::open(folder.path()).unwrap();
     let mut buffer = RowBuffer::default();

@@ -97,7 +97,13 @@ fn failed_and_blocked_jobs_cost_no_time() {
     let (failed, blocked) = (String::new(), String::new());
     apply(&mut tracker, "stream", "a", EventKind::Started, 0);
     apply(&mut tracker, "stream", "a", EventKind::Failed(failed), 1);
-    apply(&mut tracker, "held-out", "a", EventKind::Blocked(blocked), 1);
+    apply(
+        &mut tracker,
+        "held-out",
+        "a",
+        EventKind::Blocked(blocked),
+        1,
+    );
     assert_eq!(
         tracker.total_line(seconds(1)),
         "0/3 jobs, 1 failed, 1 blocked · 0/10 prompts"
