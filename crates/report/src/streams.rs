@@ -112,7 +112,6 @@ impl<'a> Streams<'a> {
             updates: Vec::new(),
             heads: Vec::new(),
         };
-        let mut facts: Vec<Facts> = Vec::new();
         let mut seeds = BTreeSet::new();
         for (at, cells) in groups {
             // Segment numbers of the rows, renumbered over all groups.
@@ -125,13 +124,17 @@ impl<'a> Streams<'a> {
                 let learning = arms.filter(|arm| cell.manifest.learns(arm));
                 set.learning.extend(learning.cloned());
                 for answer in cell.answers.iter().filter(|a| a.row.split == Split::Train) {
-                    let next = facts.len() as u32;
+                    let next = set.segments.len() as u32;
                     let index = *numbers.entry(answer.row.segment).or_insert(next);
                     if index == next {
-                        facts.push(Facts::new(at, answer));
-                    }
-                    if let Some(facts) = facts.get_mut(index as usize) {
-                        facts.prompts.insert(answer.row.prompt_index);
+                        set.segments.push(Segment {
+                            index,
+                            title: String::new(),
+                            prompts: 0,
+                            task: answer.row.task.clone(),
+                            target: answer.row.target.clone(),
+                            other: other_axes(at),
+                        });
                     }
                     seeds.insert(seed);
                     let streams = set.answers.entry(index).or_default();
@@ -156,7 +159,14 @@ impl<'a> Streams<'a> {
         set.arms = arms.filter(|arm| answered(&arm.name)).cloned().collect();
         set.arms.retain(|arm| experiment.shows(&arm.name));
         set.seeds = seeds.into_iter().collect();
-        set.segments = titled(facts);
+        for segment in &mut set.segments {
+            let by_arm = set.answers.get(&segment.index).into_iter();
+            let by_seed = by_arm.flat_map(BTreeMap::values);
+            let answers = by_seed.flat_map(BTreeMap::values).flatten();
+            let prompts = answers.map(|answer| answer.row.prompt_index);
+            segment.prompts = prompts.collect::<BTreeSet<_>>().len();
+        }
+        give_titles(&mut set.segments);
         set
     }
 
@@ -260,25 +270,6 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// Facts about a segment from the rows.
-struct Facts {
-    other: Vec<String>,
-    task: String,
-    target: String,
-    prompts: BTreeSet<u32>,
-}
-
-impl Facts {
-    fn new(at: &[(String, String)], answer: &Answer) -> Self {
-        Self {
-            other: other_axes(at),
-            task: answer.row.task.clone(),
-            target: answer.row.target.clone(),
-            prompts: BTreeSet::new(),
-        }
-    }
-}
-
 /// Coordinates other than task, target and seed: `axis=value`.
 pub fn other_axes(at: &[(String, String)]) -> Vec<String> {
     let known = |axis: &str| matches!(axis, "task" | "target" | "seed");
@@ -286,32 +277,24 @@ pub fn other_axes(at: &[(String, String)]) -> Vec<String> {
     others.map(|(a, v)| format!("{a}={v}")).collect()
 }
 
-/// Segments with titles that distinguish them.
-fn titled(facts: Vec<Facts>) -> Vec<Segment> {
-    let distinct = |value: fn(&Facts) -> &str| {
-        let values: BTreeSet<&str> = facts.iter().map(value).collect();
+/// Gives segments titles that distinguish them.
+fn give_titles(segments: &mut [Segment]) {
+    let distinct = |value: fn(&Segment) -> &str| {
+        let values: BTreeSet<&str> = segments.iter().map(value).collect();
         values.len() > 1
     };
-    let (tasks, targets) = (distinct(|f| &f.task), distinct(|f| &f.target));
-    let others: BTreeSet<&Vec<String>> = facts.iter().map(|f| &f.other).collect();
+    let (tasks, targets) = (distinct(|s| &s.task), distinct(|s| &s.target));
+    let others: BTreeSet<&Vec<String>> = segments.iter().map(|s| &s.other).collect();
     let others = others.len() > 1;
-    let segment = |(index, facts): (usize, &Facts)| {
+    for segment in segments {
         let mut words: Vec<&str> = Vec::new();
-        words.extend(targets.then_some(facts.target.as_str()));
-        words.extend((tasks || !targets).then_some(facts.task.as_str()));
+        words.extend(targets.then_some(segment.target.as_str()));
+        words.extend((tasks || !targets).then_some(segment.task.as_str()));
         if others {
-            words.extend(facts.other.iter().map(String::as_str));
+            words.extend(segment.other.iter().map(String::as_str));
         }
-        Segment {
-            index: index as u32,
-            title: words.join(", "),
-            prompts: facts.prompts.len(),
-            task: facts.task.clone(),
-            target: facts.target.clone(),
-            other: facts.other.clone(),
-        }
-    };
-    facts.iter().enumerate().map(segment).collect()
+        segment.title = words.join(", ");
+    }
 }
 
 /// A metric over some answers; `None` if it is not defined.
