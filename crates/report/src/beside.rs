@@ -84,8 +84,7 @@ pub fn never_switched(
                 let (Some(plateau), Some(seen)) = (plateau, seen) else {
                     continue;
                 };
-                let place = |of: &Segment| (of.task.clone(), of.target.clone(), of.other.clone());
-                let same = |own: &&Segment| place(own) == place(seen);
+                let same = |own: &&Segment| own.place() == seen.place();
                 for segment in set.segments.iter().filter(same) {
                     let mut curve = curve.clone();
                     curve.segment = segment.index;

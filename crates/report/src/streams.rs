@@ -23,6 +23,15 @@ pub struct Segment {
     pub other: Vec<String>,
 }
 
+/// Task, target and other axes, by which prompts of two stages are alike.
+pub type Place = (String, String, Vec<String>);
+
+impl Segment {
+    pub fn place(&self) -> Place {
+        (self.task.clone(), self.target.clone(), self.other.clone())
+    }
+}
+
 /// The streams of one figure: the cells of a grid beside each other, or the segments of a drift one
 /// after the other.
 #[derive(Debug)]

@@ -13,47 +13,26 @@ use crate::estimates::extent;
 use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
 use crate::root::Stage;
-use crate::streams::{Segment, Streams, other_axes, over_by};
+use crate::streams::{Place, Segment, Streams, other_axes, over_by};
 use results::{Answer, Split, Sums};
+use std::collections::BTreeMap;
 
-/// Plain decoding of held-out prompts, the reference if the stream was not decoded plainly.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlainRate {
-    task: String,
-    target: String,
-    /// Other axes of its cells, except the seed: `axis=value`.
-    other: Vec<String>,
-    tokens: f64,
-    seconds: f64,
-}
+/// Tokens and seconds of plain decoding of held-out prompts, the reference if the stream was not
+/// decoded plainly.
+pub type PlainRates = BTreeMap<Place, (f64, f64)>;
 
 /// The speeds of plain decoding in a stage's timed held-out rows.
-pub fn plain_rates(stage: &Stage) -> Vec<PlainRate> {
-    let mut rates: Vec<PlainRate> = Vec::new();
+pub fn plain_rates(stage: &Stage) -> PlainRates {
+    let mut rates = PlainRates::new();
     for cell in &stage.cells {
         let other = other_axes(&cell.manifest.cell.coordinates);
         let plain =
             |answer: &&Answer| answer.row.split == Split::Test && answer.is_plain && answer.timed;
-        for answer in cell.answers.iter().filter(plain) {
-            let same = |rate: &&mut PlainRate| {
-                rate.task == answer.row.task
-                    && rate.target == answer.row.target
-                    && rate.other == other
-            };
-            let (tokens, seconds) = (f64::from(answer.row.new_tokens), answer.row.all_seconds());
-            match rates.iter_mut().find(same) {
-                Some(rate) => {
-                    rate.tokens += tokens;
-                    rate.seconds += seconds;
-                }
-                None => rates.push(PlainRate {
-                    task: answer.row.task.clone(),
-                    target: answer.row.target.clone(),
-                    other: other.clone(),
-                    tokens,
-                    seconds,
-                }),
-            }
+        for Answer { row, .. } in cell.answers.iter().filter(plain) {
+            let place = (row.task.clone(), row.target.clone(), other.clone());
+            let (tokens, seconds) = rates.entry(place).or_default();
+            *tokens += f64::from(row.new_tokens);
+            *seconds += row.all_seconds();
         }
     }
     rates
@@ -72,7 +51,7 @@ enum Plain {
 
 impl Plain {
     /// `None` if there is nothing to compare times with, or rows lack their costs.
-    fn of(streams: &Streams, rates: &[PlainRate]) -> Option<Self> {
+    fn of(streams: &Streams, rates: &PlainRates) -> Option<Self> {
         let mut answers = streams.drafting().flat_map(|arm| streams.answers(arm));
         if !streams.timed {
             let costs = answers.all(|answer| answer.row.cost.is_some());
@@ -104,12 +83,9 @@ impl Plain {
     }
 }
 
-fn rate_of<'a>(rates: &'a [PlainRate], segment: &Segment) -> Option<&'a PlainRate> {
-    let same = |rate: &&PlainRate| {
-        let place = (&rate.task, &rate.target, &rate.other);
-        place == (&segment.task, &segment.target, &segment.other)
-    };
-    rates.iter().find(same).filter(|rate| rate.seconds > 0.0)
+fn rate_of(rates: &PlainRates, segment: &Segment) -> Option<(f64, f64)> {
+    let rate = rates.get(&segment.place()).copied();
+    rate.filter(|(_, seconds)| *seconds > 0.0)
 }
 
 /// Tokens of an answer and its duration: seconds, or plain steps.
@@ -126,7 +102,7 @@ fn speed(plain: Plain, answer: &Answer) -> Option<Sums> {
 
 /// Tokens per second, or counted speedup over plain decoding, over the number of prompts; `None` if
 /// rows lack the data.
-pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
+pub fn speed_figure(streams: &Streams, rates: &PlainRates) -> Option<Figure> {
     let plain = Plain::of(streams, rates)?;
     let window = window(&streams.segments);
     let arms: Vec<&str> = streams
@@ -150,9 +126,9 @@ pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
             quantity.extras = Box::new(|_, stretch| {
                 let own = |segment: &&Segment| stretch.segments.contains(&segment.index);
                 let levels = streams.segments.iter().filter(own).filter_map(|segment| {
-                    let rate = rate_of(rates, segment)?;
+                    let (tokens, seconds) = rate_of(rates, segment)?;
                     Some(Level {
-                        y: rate.tokens / rate.seconds,
+                        y: tokens / seconds,
                         x: None,
                         color: stands_in.color,
                         dash: (5.0, 4.0),
@@ -183,7 +159,7 @@ pub fn speed_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
 
 /// Speedup of one arm in the last quarter of the stream over plain decoding of the same quarter, or
 /// its substitute.
-fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<String> {
+fn at_the_end(streams: &Streams, plain: Plain, rates: &PlainRates) -> Option<String> {
     let arm = streams.method()?;
     let plainly = streams.arms.iter().find(|arm| arm.is_plain);
     let quarter = |arm: &str, segment: u32| -> Vec<&Answer> {
@@ -198,8 +174,8 @@ fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<St
             Plain::Counted => 1.0,
             Plain::OfTheStream => of(&plainly?.name, segment.index)?,
             Plain::HeldOut => {
-                let rate = rate_of(rates, segment)?;
-                rate.tokens / rate.seconds
+                let (tokens, seconds) = rate_of(rates, segment)?;
+                tokens / seconds
             }
         };
         Some((segment, of(arm, segment.index)? / below))
@@ -231,7 +207,7 @@ fn at_the_end(streams: &Streams, plain: Plain, rates: &[PlainRate]) -> Option<St
 
 /// Seconds (or plain steps) that an arm has saved compared with plain decoding since the start of
 /// the stream; `None` if rows lack the data.
-pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
+pub fn saved_figure(streams: &Streams, rates: &PlainRates) -> Option<Figure> {
     let plain = Plain::of(streams, rates)?;
     let arms: Vec<&str> = streams.drafting().collect();
     let unit = match plain {
@@ -306,7 +282,7 @@ pub fn saved_figure(streams: &Streams, rates: &[PlainRate]) -> Option<Figure> {
 fn saved(
     streams: &Streams,
     plain: Plain,
-    rates: &[PlainRate],
+    rates: &PlainRates,
     arm: &str,
     stretch: &Stretch,
 ) -> Option<Vec<(usize, Band)>> {
@@ -319,8 +295,8 @@ fn saved(
                 plain.seconds + plain.prefill_s - answer.row.all_seconds()
             }
             Plain::HeldOut => {
-                let rate = rate_of(rates, segment)?;
-                tokens * rate.seconds / rate.tokens - answer.row.all_seconds()
+                let (plain_tokens, plain_seconds) = rate_of(rates, segment)?;
+                tokens * plain_seconds / plain_tokens - answer.row.all_seconds()
             }
         })
     };
