@@ -5,8 +5,8 @@ use crate::beside::{never_switched, stream_stage};
 use crate::estimates::Estimates;
 use crate::figure::{Drawing, Figure};
 use crate::figures::{
-    Drift, cache_figure, curves_figure, drift_figure, frequencies_figure, hits_figure,
-    losses_figure, plain_rates, saved_figure, speed_figure, sweep_figures,
+    cache_figure, curves_figure, drift_figure, frequencies_figure, hits_figure, losses_figure,
+    plain_rates, saved_figure, speed_figure, sweep_figures,
 };
 use crate::model::{FigurePart, Page, Section, Table};
 use crate::render::table_markdown;
@@ -133,10 +133,6 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             &set.of,
         ));
         tables.extend(stream::tables(set, &suffix));
-        let drift = Drift {
-            recoveries: &recoveries,
-            never_switched: &never_switched,
-        };
         let paper = experiment.paper_data.as_ref();
         let drawn = [
             (
@@ -145,7 +141,10 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             ),
             (FigureName::Speed, speed_figure(set, &plain)),
             (FigureName::Saved, saved_figure(set, &plain)),
-            (FigureName::Drift, drift_figure(set, &drift)),
+            (
+                FigureName::Drift,
+                drift_figure(set, &recoveries, &never_switched),
+            ),
             (FigureName::Losses, losses_figure(set)),
             (FigureName::Cache, cache_figure(set)),
             (FigureName::Hits, hits_figure(set)),

@@ -1,11 +1,9 @@
 //! Size and growth of the n-gram cache (Figure 9).
 
 use super::{
-    Quantity, Series, Stretch, legend, line_of, merged, multiples, one_seed, over_stream,
-    seeds_note,
+    Quantity, legend, line_of, merged, multiples, one_seed, over_stream, running, seeds_note,
 };
-use crate::curves::bands;
-use crate::figure::{Figure, Line};
+use crate::figure::Figure;
 use crate::names::readable;
 use crate::streams::Streams;
 
@@ -21,9 +19,18 @@ pub fn cache_figure(streams: &Streams) -> Option<Figure> {
     let arms: Vec<&str> = streams.drafting().filter(caches).collect();
     let (arms, alike) = apart(streams, &arms);
     let (stretches, series) = merged(streams, &arms);
+    // From the numbers of entries and of generated tokens so far.
     let quantity = |label, of: fn(f64, f64) -> f64| {
-        let line = move |series: &Series, stretch: &Stretch| line(streams, series, stretch, of);
-        Quantity::new(label, true, line)
+        Quantity::new(label, true, move |panel, series, segments| {
+            let points = running(streams, &series.arm, segments, |tokens, answer, _| {
+                *tokens += f64::from(answer.row.new_tokens);
+                Some(of(f64::from(answer.row.cache_ngrams), *tokens))
+            });
+            if let Some(points) = points {
+                let pieces = [(points.as_slice(), 0)];
+                panel.lines.push(line_of(streams, series.style, pieces));
+            }
+        })
     };
     let quantities = [
         quantity("n-grams in the cache", |entries, _| entries),
@@ -115,42 +122,4 @@ fn largest(streams: &Streams, arms: &[&str]) -> String {
         }
         _ => "Growth of the n-gram cache".to_owned(),
     }
-}
-
-/// The line of a series: mean over seeds with a band.
-fn line(
-    streams: &Streams,
-    series: &Series,
-    stretch: &Stretch,
-    quantity: fn(f64, f64) -> f64,
-) -> Option<Line> {
-    let seeds: Vec<Vec<f64>> = streams
-        .seeds
-        .iter()
-        .map(|&seed| values(streams, &series.arm, seed, stretch, quantity))
-        .filter(|values| !values.is_empty())
-        .collect();
-    let points = bands(&seeds)?;
-    Some(line_of(streams, series.style, [(points.as_slice(), 0)]))
-}
-
-/// The quantity after each prompt of a stretch, from the numbers of entries and of generated tokens
-/// so far.
-fn values(
-    streams: &Streams,
-    arm: &str,
-    seed: u64,
-    stretch: &Stretch,
-    quantity: fn(f64, f64) -> f64,
-) -> Vec<f64> {
-    let mut tokens = 0.0;
-    let mut values = Vec::new();
-    for &segment in &stretch.segments {
-        for answer in streams.stream(arm, segment, seed) {
-            let counts = &answer.row;
-            tokens += f64::from(counts.new_tokens);
-            values.push(quantity(f64::from(counts.cache_ngrams), tokens));
-        }
-    }
-    values
 }

@@ -1,11 +1,9 @@
 //! Loss terms of the updates over prompts seen.
 
-use super::{
-    Quantity, Series, Stretch, by_arm, legend, multiples, one_seed, over_stream, stretches, thin,
-};
+use super::{Quantity, Series, by_arm, legend, multiples, one_seed, over_stream, stretches, thin};
 use crate::figure::{Figure, Line};
 use crate::names::listed;
-use crate::streams::Streams;
+use crate::streams::{Segment, Streams};
 use results::UpdateRow;
 use std::collections::BTreeMap;
 
@@ -27,9 +25,10 @@ pub fn losses_figure(streams: &Streams) -> Option<Figure> {
         .max()?;
     let window = (updates / streams.seeds.len().max(1) / 20).clamp(1, 25);
     let term = |label, term: Term| {
-        let line =
-            move |series: &Series, stretch: &Stretch| line(streams, series, stretch, term, window);
-        Quantity::new(label, true, line)
+        Quantity::new(label, true, move |panel, series, segments| {
+            let line = line(streams, series, segments, term, window);
+            panel.lines.extend(line);
+        })
     };
     let quantities = [
         term("direct loss / its start", DIRECT),
@@ -111,17 +110,17 @@ fn falls(streams: &Streams, arms: &[&str]) -> String {
 fn line(
     streams: &Streams,
     series: &Series,
-    stretch: &Stretch,
+    segments: &[&Segment],
     term: Term,
     window: usize,
 ) -> Option<Line> {
     let mut pieces = Vec::new();
-    for &segment in &stretch.segments {
+    for segment in segments {
         let mut by_update: BTreeMap<u32, (f64, f64, f64)> = BTreeMap::new();
-        let Some((start, _)) = ends(streams, &series.arm, segment, term) else {
+        let Some((start, _)) = ends(streams, &series.arm, segment.index, term) else {
             continue;
         };
-        for row in streams.updates(&series.arm, segment) {
+        for row in streams.updates(&series.arm, segment.index) {
             if let Some(value) = term(row) {
                 let (seen, sum, count) = by_update.entry(row.update).or_default();
                 *seen += f64::from(row.prompts_seen);

@@ -14,17 +14,18 @@ pub use frequencies::frequencies_figure;
 pub use hits::hits_figure;
 pub use losses::losses_figure;
 pub use speed::{plain_rates, saved_figure, speed_figure};
-pub use stream::{Drift, curves_figure, drift_figure};
+pub use stream::{curves_figure, drift_figure};
 pub use sweep::sweep_figures;
 
-use crate::curves::{Band, Curve};
+use crate::curves::{Band, Curve, bands};
 use crate::estimates::distinct;
 use crate::figure::{
-    ArmStyle, Figure, Legend, Level, Line, Mark, Panel, PanelRow, Shade, other_style, own_style,
+    ArmStyle, Figure, Legend, Line, Panel, PanelRow, Shade, other_style, own_style,
     reference_style,
 };
 use crate::names::readable;
 use crate::streams::{METHOD, Segment, Streams};
+use results::Answer;
 
 /// Maximum number of panels per row; more segments continue in further rows.
 const MAX_COLUMNS: usize = 4;
@@ -36,36 +37,31 @@ const MAX_LINES: usize = 8;
 const MAX_POINTS: usize = 400;
 
 /// A part of the stream with one horizontal axis: all of it if it is continual, else one segment.
-#[derive(Clone)]
-struct Stretch {
+struct Stretch<'a> {
     title: Option<String>,
-    segments: Vec<u32>,
-    /// For each of `segments`, its [`variant`]; empty if the stretch is the whole stream.
-    variants: Vec<String>,
+    segments: Vec<&'a Segment>,
     prompts: usize,
     shades: Vec<Shade>,
 }
 
-type LinesOf<'a> = Box<dyn Fn(&Series, &Stretch) -> Vec<Line> + 'a>;
-
-type ExtrasOf<'a> = Box<dyn Fn(&Series, &Stretch) -> (Vec<Level>, Vec<Mark>) + 'a>;
-
 /// A line of every panel: an arm, or an arm in one of the variants of a task.
 struct Series {
     arm: String,
-    /// The [`variant`] of the segments that it is drawn from; `None` for every segment.
-    variant: Option<String>,
+    /// Numbers of the segments that it is drawn from.
+    segments: Vec<u32>,
     label: String,
     style: ArmStyle,
 }
+
+/// Adds a series over some segments to a panel.
+type Draw<'a> = Box<dyn Fn(&mut Panel, &Series, &[&Segment]) + 'a>;
 
 /// A quantity drawn over the stream.
 struct Quantity<'a> {
     label: String,
     from_zero: bool,
     reference: Option<f64>,
-    lines: LinesOf<'a>,
-    extras: ExtrasOf<'a>,
+    draw: Draw<'a>,
 }
 
 impl<'a> Quantity<'a> {
@@ -76,22 +72,22 @@ impl<'a> Quantity<'a> {
         streams: &'a Streams,
         curves: &'a [Curve],
     ) -> Self {
-        let line =
-            move |series: &Series, stretch: &Stretch| curve_line(streams, curves, series, stretch);
-        Self::new(label, from_zero, line)
+        Self::new(label, from_zero, move |panel, series, segments| {
+            let line = curve_line(streams, curves, series, segments);
+            panel.lines.extend(line);
+        })
     }
 
-    fn new<L: IntoIterator<Item = Line>>(
+    fn new(
         label: impl Into<String>,
         from_zero: bool,
-        lines: impl Fn(&Series, &Stretch) -> L + 'a,
+        draw: impl Fn(&mut Panel, &Series, &[&Segment]) + 'a,
     ) -> Self {
         Self {
             label: label.into(),
             from_zero,
             reference: None,
-            lines: Box::new(move |arm, stretch| lines(arm, stretch).into_iter().collect()),
-            extras: Box::new(|_, _| (Vec::new(), Vec::new())),
+            draw: Box::new(draw),
         }
     }
 }
@@ -143,17 +139,15 @@ fn panel(stretch: &Stretch, series: &[Series], quantity: &Quantity, first: bool)
         ..Panel::default()
     };
     for one in series {
-        let stretch = &stretch.of(one);
-        panel.lines.extend((quantity.lines)(one, stretch));
-        let (levels, marks) = (quantity.extras)(one, stretch);
-        panel.levels.extend(levels);
-        panel.marks.extend(marks);
+        let mut segments = stretch.segments.clone();
+        segments.retain(|segment| one.segments.contains(&segment.index));
+        (quantity.draw)(&mut panel, one, &segments);
     }
     panel
 }
 
 /// A single stretch if the stream is continual, else one per segment.
-fn stretches(streams: &Streams) -> Vec<Stretch> {
+fn stretches<'a>(streams: &'a Streams) -> Vec<Stretch<'a>> {
     if streams.continual {
         let shades = streams.segments.iter().map(|segment| {
             let from = streams.before(segment.index);
@@ -165,8 +159,7 @@ fn stretches(streams: &Streams) -> Vec<Stretch> {
         });
         return vec![Stretch {
             title: None,
-            segments: streams.segments.iter().map(|s| s.index).collect(),
-            variants: Vec::new(),
+            segments: streams.segments.iter().collect(),
             prompts: streams.segments.iter().map(|s| s.prompts).sum(),
             shades: shades.collect(),
         }];
@@ -175,11 +168,10 @@ fn stretches(streams: &Streams) -> Vec<Stretch> {
 }
 
 /// One stretch per segment, also in a continual stream.
-fn by_segment(streams: &Streams) -> Vec<Stretch> {
-    let stretch = |segment: &Segment| Stretch {
+fn by_segment<'a>(streams: &'a Streams) -> Vec<Stretch<'a>> {
+    let stretch = |segment: &'a Segment| Stretch {
         title: Some(readable(&segment.title)),
-        variants: vec![variant(streams, segment)],
-        segments: vec![segment.index],
+        segments: vec![segment],
         prompts: segment.prompts,
         shades: Vec::new(),
     };
@@ -205,7 +197,7 @@ fn variant(streams: &Streams, segment: &Segment) -> String {
 fn by_arm(streams: &Streams, arms: &[&str]) -> Vec<Series> {
     let one = |arm: &&str| Series {
         arm: (*arm).to_owned(),
-        variant: None,
+        segments: streams.segments.iter().map(|s| s.index).collect(),
         label: readable(arm),
         style: style_of(streams, arm),
     };
@@ -214,7 +206,7 @@ fn by_arm(streams: &Streams, arms: &[&str]) -> Vec<Series> {
 
 /// Panels and series of quantities that few arms have: one panel per task with a line for each
 /// variant of it, if that makes fewer panels and not too many lines.
-fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
+fn merged<'a>(streams: &'a Streams, arms: &[&str]) -> (Vec<Stretch<'a>>, Vec<Series>) {
     let segments = || streams.segments.iter();
     let variants = distinct(segments().map(|segment| variant(streams, segment)));
     let tasks = distinct(segments().map(|segment| segment.task.as_str()));
@@ -226,28 +218,28 @@ fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
         let own = || segments().filter(|segment| segment.task == *task);
         Stretch {
             title: Some(readable(task)),
-            segments: own().map(|segment| segment.index).collect(),
-            variants: own().map(|segment| variant(streams, segment)).collect(),
+            segments: own().collect(),
             prompts: own().map(|segment| segment.prompts).max().unwrap_or(0),
             shades: Vec::new(),
         }
     };
     let mut series = Vec::new();
     for arm in arms {
-        for (number, variant) in variants.iter().enumerate() {
+        for (number, name) in variants.iter().enumerate() {
             let (label, style) = match arms {
-                [_] => (variant.clone(), other_style(number)),
+                [_] => (name.clone(), other_style(number)),
                 _ => (
-                    format!("{}, {variant}", readable(arm)),
+                    format!("{}, {name}", readable(arm)),
                     ArmStyle {
                         dash: VARIANT_DASHES.get(number).copied().flatten(),
                         ..style_of(streams, arm)
                     },
                 ),
             };
+            let own = |segment: &&Segment| variant(streams, segment) == *name;
             series.push(Series {
                 arm: (*arm).to_owned(),
-                variant: Some(variant.clone()),
+                segments: segments().filter(own).map(|s| s.index).collect(),
                 label,
                 style,
             });
@@ -260,35 +252,18 @@ fn merged(streams: &Streams, arms: &[&str]) -> (Vec<Stretch>, Vec<Series>) {
 const VARIANT_DASHES: [Option<(f64, f64)>; 4] =
     [None, Some((6.0, 3.0)), Some((2.0, 2.5)), Some((9.0, 2.5))];
 
-impl Stretch {
-    /// The part of the stretch that belongs to a series.
-    fn of(&self, series: &Series) -> Self {
-        let own = |at: &usize| match &series.variant {
-            None => true,
-            Some(variant) => self.variants.get(*at) == Some(variant),
-        };
-        let segments = self.segments.iter().enumerate();
-        let segments = segments
-            .filter(|(at, _)| own(at))
-            .map(|(_, segment)| *segment);
-        Self {
-            segments: segments.collect(),
-            ..self.clone()
-        }
-    }
-}
-
 /// An arm's line through its curves, one piece per segment, so that no line crosses a switch.
 fn curve_line(
     streams: &Streams,
     curves: &[Curve],
     series: &Series,
-    stretch: &Stretch,
+    segments: &[&Segment],
 ) -> Option<Line> {
-    let own = |curve: &&Curve| curve.arm == series.arm && stretch.segments.contains(&curve.segment);
+    let drawn = |index: u32| segments.iter().any(|segment| segment.index == index);
+    let own = |curve: &&Curve| curve.arm == series.arm && drawn(curve.segment);
     let pieces = curves.iter().filter(own).map(|curve| {
-        // A stretch of one segment counts prompts from its own start.
-        let before = match stretch.segments.len() {
+        // A panel of one segment counts prompts from its own start.
+        let before = match segments.len() {
             1 => 0,
             _ => streams.before(curve.segment),
         };
@@ -296,6 +271,30 @@ fn curve_line(
     });
     let line = line_of(streams, series.style, pieces);
     (!line.pieces.is_empty()).then_some(line)
+}
+
+/// The value after each prompt of some segments, mean over seeds with a band; `None` if an answer
+/// has none. It is found from a total that starts at 0 with every seed.
+fn running(
+    streams: &Streams,
+    arm: &str,
+    segments: &[&Segment],
+    value: impl Fn(&mut f64, &Answer, &Segment) -> Option<f64>,
+) -> Option<Vec<(usize, Band)>> {
+    let mut by_seed: Vec<Vec<f64>> = Vec::new();
+    for &seed in &streams.seeds {
+        let mut total = 0.0;
+        let mut values = Vec::new();
+        for segment in segments {
+            for answer in streams.stream(arm, segment.index, seed) {
+                values.push(value(&mut total, answer, segment)?);
+            }
+        }
+        if !values.is_empty() {
+            by_seed.push(values);
+        }
+    }
+    bands(&by_seed)
 }
 
 /// A line of pieces, each given by its points and the number of prompts before it; with bands if

@@ -5,10 +5,10 @@
 //! nothing.
 
 use super::{
-    Quantity, Series, Stretch, by_arm, by_segment, legend, line_of, multiples, one_seed,
-    over_stream, reference_legend, seeds_note, style_of, who,
+    Quantity, by_arm, by_segment, curve_line, legend, line_of, multiples, one_seed, over_stream,
+    reference_legend, running, seeds_note, who,
 };
-use crate::curves::{Band, bands, curves_by, window};
+use crate::curves::{Band, curves_by, window};
 use crate::estimates::extent;
 use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
@@ -117,27 +117,20 @@ pub fn speed_figure(streams: &Streams, rates: &PlainRates) -> Option<Figure> {
         _ => "tokens a second, end to end",
     };
     let zero = plain != Plain::Counted;
-    let mut quantity = Quantity::of_curves(label, zero, streams, &curves);
-    let stands_in = reference_style();
-    match plain {
-        Plain::Counted => quantity.reference = Some(1.0),
-        Plain::OfTheStream => {}
-        Plain::HeldOut => {
-            quantity.extras = Box::new(|_, stretch| {
-                let own = |segment: &&Segment| stretch.segments.contains(&segment.index);
-                let levels = streams.segments.iter().filter(own).filter_map(|segment| {
-                    let (tokens, seconds) = rate_of(rates, segment)?;
-                    Some(Level {
-                        y: tokens / seconds,
-                        x: None,
-                        color: stands_in.color,
-                        dash: (5.0, 4.0),
-                    })
-                });
-                (levels.collect(), Vec::new())
-            });
+    let mut quantity = Quantity::new(label, zero, |panel, series, segments| {
+        let line = curve_line(streams, &curves, series, segments);
+        panel.lines.extend(line);
+        if plain == Plain::HeldOut {
+            let rates = segments.iter().filter_map(|own| rate_of(rates, own));
+            panel.levels.extend(rates.map(|(tokens, seconds)| Level {
+                y: tokens / seconds,
+                x: None,
+                color: reference_style().color,
+                dash: (5.0, 4.0),
+            }));
         }
-    }
+    });
+    quantity.reference = (plain == Plain::Counted).then_some(1.0);
     let series = by_arm(streams, &arms);
     let rows = multiples(&by_segment(streams), &series, &[quantity])?;
     let mut legend = legend(&series);
@@ -214,21 +207,20 @@ pub fn saved_figure(streams: &Streams, rates: &PlainRates) -> Option<Figure> {
         Plain::Counted => "plain steps saved",
         _ => "seconds saved",
     };
-    let mut quantity = Quantity::new(unit, false, |series: &Series, stretch: &Stretch| {
-        let points = saved(streams, plain, rates, &series.arm, stretch)?;
-        Some(line_of(streams, series.style, [(points.as_slice(), 0)]))
-    });
-    quantity.reference = Some(0.0);
-    quantity.extras = Box::new(|series, stretch| {
-        let points = saved(streams, plain, rates, &series.arm, stretch);
-        let even = points.as_deref().and_then(break_even);
-        let marks = even.filter(|(at, _)| *at > 1).map(|(at, y)| Mark {
+    let mut quantity = Quantity::new(unit, false, |panel, series, segments| {
+        let Some(points) = saved(streams, plain, rates, &series.arm, segments) else {
+            return;
+        };
+        let pieces = [(points.as_slice(), 0)];
+        panel.lines.push(line_of(streams, series.style, pieces));
+        let even = break_even(&points).filter(|(at, _)| *at > 1);
+        panel.marks.extend(even.map(|(at, y)| Mark {
             x: at as f64,
             y,
-            color: style_of(streams, &series.arm).color,
-        });
-        (Vec::new(), marks.into_iter().collect())
+            color: series.style.color,
+        }));
     });
+    quantity.reference = Some(0.0);
     let series = by_arm(streams, &arms);
     let stretches = by_segment(streams);
     let rows = multiples(&stretches, &series, &[quantity])?;
@@ -242,7 +234,7 @@ pub fn saved_figure(streams: &Streams, rates: &PlainRates) -> Option<Figure> {
     );
     let title = streams.method().and_then(|arm| {
         let ends = stretches.iter().filter_map(|stretch| {
-            let points = saved(streams, plain, rates, arm, stretch)?;
+            let points = saved(streams, plain, rates, arm, &stretch.segments)?;
             Some((stretch, break_even(&points), *points.last()?))
         });
         let ends: Vec<_> = ends.collect();
@@ -277,18 +269,18 @@ pub fn saved_figure(streams: &Streams, rates: &PlainRates) -> Option<Figure> {
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
-/// Seconds (or plain steps) that an arm has saved after each prompt of a stretch, mean over seeds
-/// with minimum and maximum; `None` if an answer lacks the data.
+/// Seconds (or plain steps) that an arm has saved after each prompt of some segments, mean over
+/// seeds with minimum and maximum; `None` if an answer lacks the data.
 fn saved(
     streams: &Streams,
     plain: Plain,
     rates: &PlainRates,
     arm: &str,
-    stretch: &Stretch,
+    segments: &[&Segment],
 ) -> Option<Vec<(usize, Band)>> {
-    let of_answer = |answer: &Answer, segment: &Segment| -> Option<f64> {
+    running(streams, arm, segments, |sum, answer, segment| {
         let tokens = f64::from(answer.row.new_tokens);
-        Some(match plain {
+        *sum += match plain {
             Plain::Counted => tokens - answer.row.cost? / answer.plain_step,
             Plain::OfTheStream => {
                 let plain = answer.plain.as_ref()?;
@@ -298,24 +290,9 @@ fn saved(
                 let (plain_tokens, plain_seconds) = rate_of(rates, segment)?;
                 tokens * plain_seconds / plain_tokens - answer.row.all_seconds()
             }
-        })
-    };
-    let own = |segment: &&Segment| stretch.segments.contains(&segment.index);
-    let mut by_seed: Vec<Vec<f64>> = Vec::new();
-    for &seed in &streams.seeds {
-        let mut sum = 0.0;
-        let mut sums = Vec::new();
-        for segment in streams.segments.iter().filter(own) {
-            for answer in streams.stream(arm, segment.index, seed) {
-                sum += of_answer(answer, segment)?;
-                sums.push(sum);
-            }
-        }
-        if !sums.is_empty() {
-            by_seed.push(sums);
-        }
-    }
-    bands(&by_seed)
+        };
+        Some(*sum)
+    })
 }
 
 /// The prompt, from 1, from which the saving stays at or above zero, and the saving then; `None` if

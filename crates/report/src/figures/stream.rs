@@ -2,8 +2,8 @@
 
 use super::compare::{comparable, from_to, pair, said};
 use super::{
-    Quantity, Series, Stretch, by_arm, by_segment, curve_line, dashed, legend, multiples, one_seed,
-    over_stream, piece, reference_legend, seeds_note, stretches, style_of, who,
+    Quantity, by_arm, by_segment, curve_line, dashed, legend, multiples, one_seed, over_stream,
+    piece, reference_legend, seeds_note, stretches, who,
 };
 use crate::beside::NeverSwitched;
 use crate::curves::{Curve, curves, ratio_curves, window};
@@ -34,23 +34,8 @@ pub fn curves_figure(
     let ratio = Ratio::new(streams, metric, window);
     let speed = curves(streams, Metric::Speedup, window);
     let arms: Vec<&str> = streams.drafting().collect();
-    let level = |metric: Metric, arm: &str, segment: &Segment| {
-        let at = place(segment, arm);
-        let y = paper?.value(&at, metric)?;
-        Some(Level {
-            y,
-            x: None,
-            color: style_of(streams, arm).color,
-            dash: PAPER_DASH,
-        })
-    };
-    let of_paper = |metric: Metric, arm: &str, segments: &[u32]| -> Vec<Level> {
-        let own = streams
-            .segments
-            .iter()
-            .filter(|s| segments.contains(&s.index));
-        own.filter_map(|segment| level(metric, arm, segment))
-            .collect()
+    let of_paper = |metric: Metric, arm: &str, segment: &Segment| -> Option<f64> {
+        paper?.value(&place(segment, arm), metric)
     };
     let drawn = match speed.is_empty() {
         true => vec![metric],
@@ -59,21 +44,26 @@ pub fn curves_figure(
     let any_paper = drawn.iter().any(|metric| {
         arms.iter().any(|arm| {
             let mut segments = streams.segments.iter();
-            segments.any(|segment| level(*metric, arm, segment).is_some())
+            segments.any(|segment| of_paper(*metric, arm, segment).is_some())
         })
     });
     let both = [(metric, &measured), (Metric::Speedup, &speed)];
     let [first, last] = both.map(|(metric, curves)| {
         let zero = plain_level(metric).is_none();
-        let mut quantity = Quantity::of_curves(axis(metric), zero, streams, curves);
+        let of_paper = &of_paper;
+        let mut quantity = Quantity::new(axis(metric), zero, move |panel, series, segments| {
+            let line = curve_line(streams, curves, series, segments);
+            panel.lines.extend(line);
+            let own = segments.iter();
+            let levels = own.filter_map(|segment| of_paper(metric, &series.arm, segment));
+            panel.levels.extend(levels.map(|y| Level {
+                y,
+                x: None,
+                color: series.style.color,
+                dash: PAPER_DASH,
+            }));
+        });
         quantity.reference = plain_level(metric);
-        if any_paper {
-            let of_paper = &of_paper;
-            quantity.extras = Box::new(move |series, stretch| {
-                let levels = of_paper(metric, &series.arm, &stretch.segments);
-                (levels, Vec::new())
-            });
-        }
         quantity
     });
     let mut quantities = vec![first];
@@ -195,17 +185,13 @@ fn alone(streams: &Streams, metric: Metric) -> Option<String> {
     ))
 }
 
-/// Further data of the drift figure.
-#[derive(Debug)]
-pub struct Drift<'a> {
-    /// Recoveries, for dots and thresholds.
-    pub recoveries: &'a [Recovery],
-    /// Arms that saw only one segment's task and target.
-    pub never_switched: &'a [NeverSwitched],
-}
-
-/// Acceptance rate and, if timed, speedup across switches (Figures 5 and 6); `None` without drift.
-pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
+/// Acceptance rate and, if timed, speedup across switches (Figures 5 and 6), with recoveries as
+/// dots and thresholds, and arms that saw only one segment; `None` without drift.
+pub fn drift_figure(
+    streams: &Streams,
+    recoveries: &[Recovery],
+    never_switched: &[NeverSwitched],
+) -> Option<Figure> {
     if !streams.continual {
         return None;
     }
@@ -219,15 +205,27 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
         let from = streams.before(segment) as f64;
         (from, from + prompts.map_or(0.0, |s| s.prompts as f64))
     };
-    let extras = |arm: &str| {
-        let mut levels = Vec::new();
-        let mut marks = Vec::new();
-        for recovery in drift
-            .recoveries
-            .iter()
-            .filter(|recovery| recovery.arm == arm)
-        {
-            levels.push(Level {
+    let acceptance = Quantity::new("acceptance", true, |panel, series, segments| {
+        let (arm, color) = (&series.arm, series.style.color);
+        // Drawn below the arm's own line.
+        let alone = never_switched.iter().map(|never| &never.curve);
+        let pieces: Vec<_> = alone
+            .filter(|curve| curve.arm == *arm)
+            .map(|curve| piece(&curve.points, streams.before(curve.segment)))
+            .collect();
+        if !pieces.is_empty() {
+            panel.lines.push(Line {
+                pieces,
+                ..Line::new(ArmStyle {
+                    dash: Some(NEVER_DASH),
+                    ..series.style
+                })
+            });
+        }
+        let line = curve_line(streams, &accepted, series, segments);
+        panel.lines.extend(line);
+        for recovery in recoveries.iter().filter(|own| own.arm == *arm) {
+            panel.levels.push(Level {
                 y: RECOVERED_SHARE * recovery.common,
                 x: Some(extent(recovery.segment)),
                 color: THRESHOLD,
@@ -235,41 +233,19 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
             });
             let curve = accepted
                 .iter()
-                .find(|c| c.arm == arm && c.segment == recovery.segment);
+                .find(|c| c.arm == *arm && c.segment == recovery.segment);
             // An arm that does not learn has nothing to recover.
             let seen = recovery.prompts.filter(|_| streams.learnt(arm));
             let mut points = curve.iter().flat_map(|curve| &curve.points);
             if let Some((seen, band)) = points.find(|(at, _)| Some(*at) == seen) {
-                marks.push(Mark {
+                panel.marks.push(Mark {
                     x: (streams.before(recovery.segment) + seen) as f64,
                     y: band.mean,
-                    color: style_of(streams, arm).color,
+                    color,
                 });
             }
         }
-        (levels, marks)
-    };
-    // Drawn below the arm's own line.
-    let never_switched = |arm: &str| {
-        let own = drift.never_switched.iter();
-        let own = own.map(|never| &never.curve).filter(|c| c.arm == arm);
-        let pieces: Vec<_> = own
-            .map(|curve| piece(&curve.points, streams.before(curve.segment)))
-            .collect();
-        (!pieces.is_empty()).then(|| Line {
-            pieces,
-            ..Line::new(ArmStyle {
-                dash: Some(NEVER_DASH),
-                ..style_of(streams, arm)
-            })
-        })
-    };
-    let mut acceptance = Quantity::new("acceptance", true, |series: &Series, stretch: &Stretch| {
-        never_switched(&series.arm)
-            .into_iter()
-            .chain(curve_line(streams, &accepted, series, stretch))
     });
-    acceptance.extras = Box::new(|series, _| extras(&series.arm));
     let mut speedup = Quantity::of_curves(axis(Metric::Speedup), false, streams, &speed);
     speedup.reference = Some(1.0);
     let mut quantities = vec![acceptance];
@@ -280,7 +256,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
     let mut legend = legend(&series);
     legend.extend(reference(!speed.is_empty(), ratio.as_ref()));
     legend.push(dashed("95% of the common plateau", THRESHOLD_DASH));
-    if !drift.never_switched.is_empty() {
+    if !never_switched.is_empty() {
         legend.push(dashed(
             "saw nothing but that segment, in the arm's colour",
             NEVER_DASH,
@@ -292,7 +268,7 @@ pub fn drift_figure(streams: &Streams, drift: &Drift) -> Option<Figure> {
         seeds_note(streams),
         who(&arms),
     );
-    let title = recovered(streams, drift.recoveries);
+    let title = recovered(streams, recoveries);
     Some(over_stream(streams, title, legend, rows, caption))
 }
 
