@@ -2,7 +2,7 @@
 
 use super::{MAX_COLUMNS, reference_legend};
 use crate::estimates::distinct;
-use crate::figure::{ArmStyle, Figure, Legend, Line, Mark, Panel, PanelRow, other_style};
+use crate::figure::{Figure, Legend, Line, Mark, Panel, PanelRow, other_style};
 use crate::names::{axis, plain_level, readable, sentence};
 use crate::paper::Where;
 use crate::tables::claims::{Verdict, of_the_page};
@@ -10,7 +10,7 @@ use crate::tables::ratios::SPEEDS;
 use crate::tables::sweep::{Family, families, swept, values};
 use crate::tables::with_arm;
 use crate::tables::{Source, few_seeds, joined};
-use results::Metric;
+use results::{Estimate, Metric};
 
 /// A figure per swept family: one panel per column of the page, one line per combination of the
 /// other axes. Empty without sweeps.
@@ -41,6 +41,18 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
         }
     }
     let metric = claimed(source, family, metrics)?;
+    let smallest = source.experiment.report.smallest_effect;
+    // The estimates of the arms at the values of the key, with the values' positions.
+    let measured = |at: &Where, other: &str| -> Vec<(usize, Estimate)> {
+        let estimate = |(index, word): (usize, &String)| {
+            let arm = family.arms.iter().find(|arm| {
+                swept(arm).any(|(k, v)| *k == key && v == word) && values(arm, &key) == other
+            })?;
+            let at = with_arm(at, &arm.name);
+            Some((index, source.estimates.value(metric, &at)?))
+        };
+        words.iter().enumerate().filter_map(estimate).collect()
+    };
     let mut rows = Vec::new();
     let mut ranked = Vec::new();
     for block in columns.chunks(MAX_COLUMNS) {
@@ -59,14 +71,27 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
                 ..Panel::default()
             };
             for (number, (_, place, other)) in series.iter().enumerate() {
-                let at = joined(place, column);
-                let arms = variants(family, &key, &words, other);
-                let style = other_style(number);
-                if let Some((line, marks)) = series_line(source, metric, &at, &arms, style) {
-                    panel.lines.push(line);
-                    panel.marks.extend(marks);
-                    ranked.push(best(source, metric, &at, &arms));
+                let found = measured(&joined(place, column), other);
+                if found.is_empty() {
+                    continue;
                 }
+                let style = other_style(number);
+                let points = found.iter().map(|(at, own)| ((at + 1) as f64, own));
+                let band = points.clone().filter_map(|(x, own)| {
+                    let interval = own.interval()?;
+                    Some((x, interval.low, interval.high))
+                });
+                panel.lines.push(Line {
+                    style,
+                    pieces: vec![points.clone().map(|(x, own)| (x, own.value)).collect()],
+                    bands: vec![band.collect()],
+                });
+                panel.marks.extend(points.map(|(x, own)| Mark {
+                    x,
+                    y: own.value,
+                    color: style.color,
+                }));
+                ranked.extend(best(found, smallest));
             }
             panels.push(panel);
         }
@@ -129,21 +154,10 @@ fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metri
 }
 
 /// Position of the best value, and true if it is significantly above the second best.
-fn best(
-    source: &Source,
-    metric: Metric,
-    at: &Where,
-    arms: &[Option<&str>],
-) -> Option<(usize, bool)> {
-    let values = arms.iter().enumerate().filter_map(|(index, arm)| {
-        let estimate = source.estimates.value(metric, &with_arm(at, (*arm)?))?;
-        Some((index, estimate))
-    });
-    let mut values: Vec<_> = values.collect();
+fn best(mut values: Vec<(usize, Estimate)>, smallest: f64) -> Option<(usize, bool)> {
     values.sort_by(|a, b| b.1.value.total_cmp(&a.1.value));
     let (index, first) = values.first()?;
     let ahead = values.get(1).and_then(|(_, second)| first.over(second));
-    let smallest = source.experiment.report.smallest_effect;
     let surely = ahead.is_some_and(|ratio| Verdict::of(&ratio, smallest) == Verdict::Holds);
     Some((*index, surely))
 }
@@ -157,69 +171,19 @@ fn first_key(family: &Family) -> Option<(String, Vec<String>)> {
     Some((key.clone(), words))
 }
 
-/// The arm at each value of the key, if there is one.
-fn variants<'a>(
-    family: &'a Family,
-    key: &str,
-    words: &[String],
-    other: &str,
-) -> Vec<Option<&'a str>> {
-    let at = |word: &String| {
-        let arm = family.arms.iter().find(|arm| {
-            swept(arm).any(|(k, v)| k == key && v == word) && values(arm, key) == other
-        });
-        arm.map(|arm| arm.name.as_str())
-    };
-    words.iter().map(at).collect()
-}
-
-fn series_line(
-    source: &Source,
-    metric: Metric,
-    at: &Where,
-    arms: &[Option<&str>],
-    style: ArmStyle,
-) -> Option<(Line, Vec<Mark>)> {
-    let mut line = Line {
-        style,
-        pieces: vec![Vec::new()],
-        bands: vec![Vec::new()],
-    };
-    let mut marks = Vec::new();
-    for (index, arm) in arms.iter().enumerate() {
-        let Some(estimate) = arm.and_then(|arm| source.estimates.value(metric, &with_arm(at, arm)))
-        else {
-            continue;
-        };
-        let (x, y) = ((index + 1) as f64, estimate.value);
-        line.pieces.iter_mut().for_each(|piece| piece.push((x, y)));
-        if let Some(interval) = estimate.interval() {
-            let point = (x, interval.low, interval.high);
-            line.bands.iter_mut().for_each(|band| band.push(point));
-        }
-        marks.push(Mark {
-            x,
-            y,
-            color: style.color,
-        });
-    }
-    (!marks.is_empty()).then_some((line, marks))
-}
-
 /// The best values, each with the number of its lines; significantly best ones are counted
 /// separately.
 fn message(
-    ranked: &[Option<(usize, bool)>],
+    ranked: &[(usize, bool)],
     words: &[String],
     metric: Metric,
     name: &str,
     key: &str,
 ) -> String {
     let what = format!("{}, {}", sentence(axis(metric)), name);
-    let lines = ranked.iter().flatten().count();
+    let lines = ranked.len();
     let sure: Vec<usize> = ranked
         .iter()
-        .flatten()
         .filter_map(|(at, surely)| surely.then_some(*at))
         .collect();
     let values = words.iter().enumerate().filter_map(|(at, word)| {
