@@ -5,8 +5,9 @@
 //! that name the rows repeated; long texts are set in a column of a fixed width.
 
 use super::words::{text, width};
-use super::{names_rows, only, plain};
+use super::{Place, names_rows, only, plain};
 use crate::model::{Entry, Number, Table};
+use std::collections::BTreeSet;
 
 /// Digits of `\small` per line.
 pub(super) const LINE: f64 = 68.0;
@@ -47,7 +48,7 @@ struct Column {
 
 impl Laid {
     /// Lays a table out; `best` marks the numbers in bold.
-    pub(super) fn new(table: &Table, best: &[Vec<Vec<bool>>]) -> Self {
+    pub(super) fn new(table: &Table, best: &BTreeSet<Place>) -> Self {
         let mut floats: Vec<Vec<String>> = Vec::new();
         let mut used = HEIGHT;
         let chunks = chunks(table);
@@ -251,7 +252,7 @@ fn interval(entry: &Entry) -> Option<&str> {
 
 fn block(
     table: &Table,
-    best: &[Vec<Vec<bool>>],
+    best: &BTreeSet<Place>,
     columns: &[Column],
     rows: std::ops::Range<usize>,
     wide: bool,
@@ -312,10 +313,10 @@ fn block(
             .enumerate()
             .filter_map(|(place, column)| {
                 let entry = row.get(column.index)?;
-                let bold = best.get(index).and_then(|row| row.get(column.index));
+                let bold = |number: usize| best.contains(&(index, column.index, number));
                 Some(match place < common {
                     true => String::new(),
-                    false => cell(entry, bold.map_or(&[], Vec::as_slice), column.broken),
+                    false => cell(entry, bold, column.broken),
                 })
             })
             .collect();
@@ -336,15 +337,15 @@ fn block(
     out
 }
 
-fn cell(entry: &Entry, bold: &[bool], broken: bool) -> String {
+fn cell(entry: &Entry, bold: impl Fn(usize) -> bool, broken: bool) -> String {
     let words = match entry {
         Entry::Text { text: words } | Entry::Missing { reason: words } => text(words),
         Entry::Numbers { numbers } => {
             let number = |(place, number): (usize, &Number)| {
                 let text = text(&number.text);
-                match bold.get(place) {
-                    Some(true) => format!("\\textbf{{{text}}}"),
-                    _ => text,
+                match bold(place) {
+                    true => format!("\\textbf{{{text}}}"),
+                    false => text,
                 }
             };
             let numbers: Vec<String> = numbers.iter().enumerate().map(number).collect();

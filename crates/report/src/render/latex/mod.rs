@@ -11,7 +11,7 @@ mod words;
 
 use crate::model::{Entry, FigurePart, Head, Number, Page, Section, Table};
 use layout::Laid;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use words::{label, text};
 
 /// Number of floats after which a new page begins, since LaTeX limits the number of deferred
@@ -194,14 +194,12 @@ fn more_is_better(metric: &str) -> bool {
         )
 }
 
-/// For every entry, flags of the numbers that are best among comparable arms: rows that differ only
-/// in the arm.
-fn best(table: &Table) -> Vec<Vec<Vec<bool>>> {
-    let mut best: Vec<Vec<Vec<bool>>> = table
-        .rows
-        .iter()
-        .map(|row| row.iter().map(|entry| vec![false; length(entry)]).collect())
-        .collect();
+/// Row, column, and position in the entry of a number.
+type Place = (usize, usize, usize);
+
+/// The numbers that are best among comparable arms: rows that differ only in the arm.
+fn best(table: &Table) -> BTreeSet<Place> {
+    let mut best = BTreeSet::new();
     let Some(arm) = table.head.iter().position(|head| head.title == "arm") else {
         return best;
     };
@@ -210,50 +208,31 @@ fn best(table: &Table) -> Vec<Vec<Vec<bool>>> {
         let labels = labels.filter(|(column, (_, head))| *column != arm && !head.numeric);
         labels.map(|(_, (entry, _))| plain(entry)).collect()
     };
-    for column in 0..table.head.len() {
-        let deepest = table
-            .rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(length);
-        for place in 0..deepest.max().unwrap_or(0) {
-            let number = |row: &Vec<Entry>| match row.get(column) {
-                Some(Entry::Numbers { numbers }) => numbers.get(place).cloned(),
-                _ => None,
+    let mut groups: BTreeMap<_, Vec<(usize, &Number)>> = BTreeMap::new();
+    for (index, row) in table.rows.iter().enumerate() {
+        for (column, entry) in row.iter().enumerate() {
+            let Entry::Numbers { numbers } = entry else {
+                continue;
             };
-            let mut groups: BTreeMap<Vec<String>, Vec<(usize, Number)>> = BTreeMap::new();
-            for (index, row) in table.rows.iter().enumerate() {
-                let found = number(row);
-                let found =
-                    found.filter(|own| more_is_better(&own.metric) && own.value.is_finite());
-                if let Some(found) = found {
-                    groups.entry(group(row)).or_default().push((index, found));
-                }
-            }
-            for members in groups.into_values().filter(|members| members.len() > 1) {
-                let by_value =
-                    |a: &&(usize, Number), b: &&(usize, Number)| a.1.value.total_cmp(&b.1.value);
-                let Some((_, most)) = members.iter().max_by(by_value) else {
-                    continue;
-                };
-                // Numbers with equal text count as equal.
-                for (index, _) in members.iter().filter(|(_, own)| own.text == most.text) {
-                    let flag = best.get_mut(*index).and_then(|row| row.get_mut(column));
-                    if let Some(flag) = flag.and_then(|entry| entry.get_mut(place)) {
-                        *flag = true;
-                    }
+            for (place, number) in numbers.iter().enumerate() {
+                if more_is_better(&number.metric) && number.value.is_finite() {
+                    let members = groups.entry((group(row), column, place)).or_default();
+                    members.push((index, number));
                 }
             }
         }
     }
-    best
-}
-
-fn length(entry: &Entry) -> usize {
-    match entry {
-        Entry::Numbers { numbers } => numbers.len(),
-        _ => 0,
+    for ((_, column, place), members) in groups {
+        let values = members.iter().map(|(_, number)| number);
+        let most = values.max_by(|a, b| a.value.total_cmp(&b.value));
+        let Some(most) = most.filter(|_| members.len() > 1) else {
+            continue;
+        };
+        // Numbers with equal text count as equal.
+        let alike = members.iter().filter(|(_, own)| own.text == most.text);
+        best.extend(alike.map(|(index, _)| (*index, column, place)));
     }
+    best
 }
 
 /// Text of an entry, for comparisons.
