@@ -1,11 +1,11 @@
 //! The paper's claims against our numbers.
 
-use super::ratios::{Compared, ratio, ratio_of_means};
-use super::{Drawn, Source, few_seeds, joined, with_arm};
+use super::{Source, few_seeds, joined, with_arm};
 use crate::model::{Entry, Head, Number, Table};
 use crate::paper::{Claim, PaperData, Where};
 use crate::spec::Shown as _;
 use results::{Estimate, Metric};
+use std::slice;
 
 /// Verdict on a claim. An effect smaller than s, the smallest one that counts, is no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,94 +168,71 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
         .filter(|name| **name != axis && *name != "arm" && !claim.at.contains_key(*name))
         .cloned()
         .collect();
-    let side = |group: &Where, value: &str| {
+    let at_step = |group: &Where, step: &str| {
         let mut at = joined(group, &claim.at);
-        at.insert(axis.to_owned(), value.to_owned());
+        at.insert(axis.to_owned(), step.to_owned());
         at
     };
-    let judged = |group: Option<String>, ratio: &Estimate, at: &Where, drawn: Drawn| Judged {
-        claim: claim.text.clone(),
-        metric: metric.title().to_owned(),
-        group,
-        ratio: Some(source.ratio(ratio, at)),
-        seeds: drawn.seeds,
-        prompts: drawn.prompts,
-        verdict: Verdict::of(ratio, smallest),
+    // The verdict on the mean of some groups, each given by its places at all steps.
+    let judged = |group: Option<String>, at: &Where, groups: &[Vec<Where>]| -> Option<Judged> {
+        let mean = |step: usize| {
+            let places = groups.iter().filter_map(|places| places.get(step));
+            source.estimates.mean(metric, places)
+        };
+        let last = steps.len().saturating_sub(1);
+        let ratio = mean(last)?.over(&mean(0)?)?;
+        let mut way = (0..last).filter_map(|step| mean(step + 1)?.over(&mean(step)?));
+        let verdict = |ratio: &Estimate| Verdict::of(ratio, smallest);
+        let falls = way.any(|step| verdict(&step) == Verdict::DoesNotHold);
+        let drawn = groups.iter().filter_map(|places| places.last());
+        let drawn: Vec<_> = drawn.map(|above| source.drawn(above)).collect();
+        Some(Judged {
+            claim: claim.text.clone(),
+            metric: metric.title().to_owned(),
+            group,
+            ratio: Some(source.ratio(&ratio, at)),
+            seeds: drawn.iter().map(|own| own.seeds).max().unwrap_or(0),
+            prompts: drawn.iter().map(|own| own.prompts).sum(),
+            verdict: match falls {
+                true => Verdict::DoesNotHold,
+                false => verdict(&ratio),
+            },
+        })
     };
     let mut rows = Vec::new();
-    // The compared places of all groups: the ends, and the steps on the way.
-    let mut pairs = Vec::new();
-    let mut ways: Vec<Vec<Compared>> = vec![Vec::new(); steps.len().saturating_sub(1)];
+    let mut measured = Vec::new();
     for group in source.places(&axes) {
-        let ends = steps.first().zip(steps.last());
-        let Some((first, last)) = ends else { continue };
-        let (above, below) = (side(&group, last), side(&group, first));
-        if !source.exists(&above) {
+        let places: Vec<Where> = steps.iter().map(|step| at_step(&group, step)).collect();
+        let Some(above) = places.last().filter(|above| source.exists(above)) else {
             continue;
-        }
+        };
         let name: Vec<&str> = group.values().map(String::as_str).collect();
-        let way = steps.iter().zip(steps.iter().skip(1));
-        let way = way.map(|(before, after)| Compared {
-            above: side(&group, after),
-            below: side(&group, before),
-        });
-        let way: Vec<Compared> = way.collect();
-        match ratio(source, metric, &above, &below) {
-            Some(ratio) => {
-                let drawn = source.drawn(&above);
-                let mut row = judged(Some(name.join(", ")), &ratio, &above, drawn);
-                if way
-                    .iter()
-                    .any(|step| falls(source, metric, std::slice::from_ref(step)))
-                {
-                    row.verdict = Verdict::DoesNotHold;
-                }
+        let name = Some(name.join(", "));
+        match judged(name.clone(), above, slice::from_ref(&places)) {
+            Some(row) => {
                 rows.push(row);
-                pairs.push(Compared { above, below });
-                for (steps, step) in ways.iter_mut().zip(way) {
-                    steps.push(step);
-                }
+                measured.push(places);
             }
-            None => {
-                rows.push(Judged {
-                    group: Some(name.join(", ")),
-                    ..unchecked(claim, metric.title(), "cannot tell: not measured")
-                });
-            }
+            None => rows.push(Judged {
+                group: name,
+                ..unchecked(claim, metric.title(), "cannot tell: not measured")
+            }),
         }
     }
     // A claim without any measurement has one row.
-    if pairs.is_empty() && rows.len() > 1 {
+    if measured.is_empty() && rows.len() > 1 {
         rows.truncate(1);
         if let Some(row) = rows.first_mut() {
             row.group = Some("all".to_owned());
         }
     }
-    if pairs.len() > 1
-        && let Some(ratio) = ratio_of_means(source, metric, &pairs)
-    {
-        let each = pairs.iter().map(|pair| source.drawn(&pair.above));
-        let drawn = each.fold(Drawn::default(), |all, own| Drawn {
-            seeds: all.seeds.max(own.seeds),
-            prompts: all.prompts + own.prompts,
-        });
-        let mut row = judged(None, &ratio, &claim.at, drawn);
-        if ways.iter().any(|step| falls(source, metric, step)) {
-            row.verdict = Verdict::DoesNotHold;
-        }
-        rows.push(row);
+    if measured.len() > 1 {
+        rows.extend(judged(None, &claim.at, &measured));
     }
     if rows.is_empty() {
         rows.push(unchecked(claim, metric.title(), "cannot tell: not run"));
     }
     rows
-}
-
-/// True if a step of a trend goes down significantly, by the rule of [`Verdict::DoesNotHold`].
-fn falls(source: &Source, metric: Metric, step: &[Compared]) -> bool {
-    let smallest = source.experiment.report.smallest_effect;
-    let ratio = ratio_of_means(source, metric, step);
-    ratio.is_some_and(|ratio| Verdict::of(&ratio, smallest) == Verdict::DoesNotHold)
 }
 
 fn unchecked(claim: &Claim, metric: &str, why: &'static str) -> Judged {

@@ -5,14 +5,14 @@ use super::{Source, joined, with_arm};
 use crate::model::{Entry, Head, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
+use std::slice;
 
 /// Two places whose ratio is taken.
-#[derive(Debug, Clone)]
-pub struct Compared {
+struct Compared {
     /// Place of the value that is divided.
-    pub above: Where,
+    above: Where,
     /// Place of the value that it is divided by.
-    pub below: Where,
+    below: Where,
 }
 
 /// Metric that chooses the variant of a swept arm: the first of these that the page shows.
@@ -116,17 +116,11 @@ fn fastest<'a>(
 }
 
 fn entry(source: &Source, metric: Metric, pair: &Compared) -> Entry {
-    let Compared { above, below } = pair;
-    match ratio(source, metric, above, below) {
+    let above = &pair.above;
+    match ratio_of_means(source, metric, slice::from_ref(pair)) {
         Some(ratio) => Entry::number(source.ratio(&ratio, above)),
         None => Entry::missing(source.absent(metric, above)),
     }
-}
-
-/// The paired ratio of two places.
-pub fn ratio(source: &Source, metric: Metric, above: &Where, below: &Where) -> Option<Estimate> {
-    let above = source.estimates.value(metric, above)?;
-    above.over(&source.estimates.value(metric, below)?)
 }
 
 fn of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Entry {
@@ -140,7 +134,7 @@ fn of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Entry {
 }
 
 /// The mean of the values above over the mean of those below.
-pub fn ratio_of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Option<Estimate> {
+fn ratio_of_means(source: &Source, metric: Metric, pairs: &[Compared]) -> Option<Estimate> {
     let mean = |side: fn(&Compared) -> &Where| {
         let places = pairs.iter().map(side);
         source.estimates.mean(metric, places)
