@@ -110,6 +110,32 @@ pub struct Number {
     pub cell: Option<String>,
 }
 
+impl Table {
+    /// A table of rows in which every entry has the title of its column beside it; the column is one
+    /// of words if the first entry is. `None` without rows.
+    pub(crate) fn of(
+        id: impl Into<String>,
+        title: impl Into<String>,
+        lead: impl Into<String>,
+        rows: Vec<Vec<(&str, Entry)>>,
+    ) -> Option<Self> {
+        let head = rows.first()?.iter().map(|(title, entry)| match entry {
+            Entry::Text { .. } => Head::words(title),
+            Entry::Numbers { .. } | Entry::Missing { .. } => Head::numbers(title),
+        });
+        Some(Self {
+            id: id.into(),
+            title: title.into(),
+            lead: lead.into(),
+            head: head.collect(),
+            rows: rows
+                .into_iter()
+                .map(|row| row.into_iter().map(|(_, entry)| entry).collect())
+                .collect(),
+        })
+    }
+}
+
 impl Head {
     /// A column of words.
     pub fn words(title: &str) -> Self {

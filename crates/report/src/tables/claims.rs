@@ -1,7 +1,7 @@
 //! The paper's claims against our numbers.
 
 use super::{Source, few_seeds, joined, with_arm};
-use crate::model::{Entry, Head, Number, Table};
+use crate::model::{Entry, Number, Table};
 use crate::paper::{Claim, PaperData, Where};
 use crate::spec::Shown as _;
 use results::{Estimate, Metric};
@@ -95,39 +95,29 @@ pub fn judged(source: &Source, paper: &PaperData) -> Vec<Judged> {
 
 /// The table of verdicts; `None` if there are none.
 pub fn table(paper: &PaperData, judged: &[Judged], smallest: f64) -> Option<Table> {
-    let head = [
-        Head::words("claim"),
-        Head::words("metric"),
-        Head::words("group"),
-        Head::numbers("ratio"),
-        Head::numbers("seeds"),
-        Head::numbers("prompts"),
-        Head::words("verdict"),
-    ];
     let counted = |count: usize| match count {
         0 => Entry::missing("–"),
         count => Entry::count(count),
     };
     let row = |judged: &Judged| {
         let group = judged.group.as_deref();
-        let ratio = judged.ratio.clone();
+        let group = group.unwrap_or("all, ratio of means");
         vec![
-            Entry::text(&judged.claim),
-            Entry::text(&judged.metric),
-            Entry::text(group.unwrap_or("all, ratio of means")),
-            Entry::or_dash(ratio),
-            counted(judged.seeds),
-            counted(judged.prompts),
-            Entry::text(judged.words()),
+            ("claim", Entry::text(&judged.claim)),
+            ("metric", Entry::text(&judged.metric)),
+            ("group", Entry::text(group)),
+            ("ratio", Entry::or_dash(judged.ratio.clone())),
+            ("seeds", counted(judged.seeds)),
+            ("prompts", counted(judged.prompts)),
+            ("verdict", Entry::text(judged.words())),
         ]
     };
-    (!judged.is_empty()).then(|| Table {
-        id: "claims".to_owned(),
-        title: format!("Claims of the paper ({})", paper.source),
-        lead: lead(smallest),
-        head: head.to_vec(),
-        rows: judged.iter().map(row).collect(),
-    })
+    Table::of(
+        "claims",
+        format!("Claims of the paper ({})", paper.source),
+        lead(smallest),
+        judged.iter().map(row).collect(),
+    )
 }
 
 impl Judged {

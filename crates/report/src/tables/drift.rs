@@ -1,7 +1,7 @@
 //! Recovery of arms after the stream switches task or target.
 
 use crate::beside::NeverSwitched;
-use crate::model::{Entry, Head, Number, Table};
+use crate::model::{Entry, Number, Table};
 use crate::streams::{Streams, over};
 use results::Metric;
 
@@ -166,50 +166,32 @@ pub fn table(recoveries: &[Recovery], id: &str, of: &str) -> Option<Table> {
     };
     let row = |row: &Recovery| {
         let mut entries = vec![
-            Entry::text(&row.switch),
-            Entry::text(&row.arm),
-            rate(row.before),
-            rate(Some(row.start)),
-            rate(Some(row.plateau)),
-            rate(Some(row.common)),
-            prompts(row.prompts),
-            prompts(row.own_prompts),
+            ("switch", Entry::text(&row.switch)),
+            ("arm", Entry::text(&row.arm)),
+            ("before", rate(row.before)),
+            ("first window", rate(Some(row.start))),
+            ("own plateau", rate(Some(row.plateau))),
+            ("common plateau", rate(Some(row.common))),
+            ("prompts to common", prompts(row.prompts)),
+            ("prompts to own", prompts(row.own_prompts)),
         ];
         if anyone_alone {
-            entries.push(rate(row.alone));
+            entries.push(("plateau alone", rate(row.alone)));
         }
         entries
     };
-    let mut head = vec![
-        Head::words("switch"),
-        Head::words("arm"),
-        Head::numbers("before"),
-        Head::numbers("first window"),
-        Head::numbers("own plateau"),
-        Head::numbers("common plateau"),
-        Head::numbers("prompts to common"),
-        Head::numbers("prompts to own"),
-    ];
-    if anyone_alone {
-        head.push(Head::numbers("plateau alone"));
-    }
     let title = match of {
         "" => "Recovery after a switch".to_owned(),
         of => format!("Recovery after a switch, {of}"),
     };
-    Some(Table {
-        id: id.to_owned(),
-        title,
-        lead: format!(
-            "Rule: prompts after the switch until the acceptance of the last {window} prompts reaches 95% \
-             of a plateau for good, that is, does not stay below it for {window} prompts again. An arm's own plateau is its acceptance over the segment's last quarter; the \
-             common one is the lowest of the arms that learn, so that an arm is not late for ending \
-             higher. ≤ {window}: there from the first full window; two counts closer than {window} are \
-             not told apart. Seeds pooled. Before: acceptance over the last quarter before the switch.{alone}"
-        ),
-        head,
-        rows: recoveries.iter().map(row).collect(),
-    })
+    let lead = format!(
+        "Rule: prompts after the switch until the acceptance of the last {window} prompts reaches 95% \
+         of a plateau for good, that is, does not stay below it for {window} prompts again. An arm's own plateau is its acceptance over the segment's last quarter; the \
+         common one is the lowest of the arms that learn, so that an arm is not late for ending \
+         higher. ≤ {window}: there from the first full window; two counts closer than {window} are \
+         not told apart. Seeds pooled. Before: acceptance over the last quarter before the switch.{alone}"
+    );
+    Table::of(id, title, lead, recoveries.iter().map(row).collect())
 }
 
 #[cfg(test)]

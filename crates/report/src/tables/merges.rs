@@ -1,6 +1,6 @@
 //! Examples of merges: the n-grams of the caches, those seen most first (Table 13).
 
-use crate::model::{Entry, Head, Table};
+use crate::model::{Entry, Table};
 use crate::root::Stage;
 use crate::spec::{Experiment, Shown as _};
 use results::NgramRow;
@@ -43,29 +43,18 @@ pub fn table(experiment: &Experiment, stage: &Stage) -> Option<Table> {
         for ((target, draft), count) in ranked.into_iter().take(SHOWN) {
             let draft: Vec<String> = draft.iter().map(|text| visible(text)).collect();
             rows.push(vec![
-                Entry::text(&stream),
-                Entry::text(visible(target)),
-                Entry::text(draft.join(" + ")),
-                Entry::count(count as usize),
+                ("stream", Entry::text(&stream)),
+                ("target token", Entry::text(visible(target))),
+                ("draft tokens", Entry::text(draft.join(" + "))),
+                ("seen", Entry::count(count as usize)),
             ]);
         }
     }
-    let head = [
-        Head::words("stream"),
-        Head::words("target token"),
-        Head::words("draft tokens"),
-        Head::numbers("seen"),
-    ];
-    (!rows.is_empty()).then(|| Table {
-        id: "merges".to_owned(),
-        title: "N-grams seen most".to_owned(),
-        lead: format!(
-            "The {SHOWN} entries of the caches that were seen most often in the verified text of each \
-             stream, over arms and seeds. ␣ is a space, ⏎ a line break."
-        ),
-        head: head.to_vec(),
-        rows,
-    })
+    let lead = format!(
+        "The {SHOWN} entries of the caches that were seen most often in the verified text of each \
+         stream, over arms and seeds. ␣ is a space, ⏎ a line break."
+    );
+    Table::of("merges", "N-grams seen most", lead, rows)
 }
 
 /// White space made visible.

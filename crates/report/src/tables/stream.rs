@@ -1,6 +1,6 @@
 //! Results and costs of a stream: n-gram caches, learning, acceptance heads.
 
-use crate::model::{Entry, Head, Table};
+use crate::model::{Entry, Table};
 use crate::streams::{Streams, over};
 use results::{HeadRow, Metric};
 
@@ -27,31 +27,22 @@ fn caches(streams: &Streams, suffix: &str) -> Option<Table> {
             let bytes = counts().map(|c| c.cache_bytes as f64).sum::<f64>() / count;
             if ngrams > 0.0 {
                 rows.push(vec![
-                    Entry::text(&segment.title),
-                    Entry::text(&arm.name),
-                    Entry::count(segment.prompts),
-                    Entry::printed(Some(ngrams), 0, ""),
-                    Entry::printed(Some(bytes / 1e6), 3, ""),
-                    Entry::printed(Some(bytes / ngrams), 1, ""),
+                    ("stream", Entry::text(&segment.title)),
+                    ("arm", Entry::text(&arm.name)),
+                    ("prompts", Entry::count(segment.prompts)),
+                    ("n-grams", Entry::printed(Some(ngrams), 0, "")),
+                    ("MB", Entry::printed(Some(bytes / 1e6), 3, "")),
+                    ("bytes/n-gram", Entry::printed(Some(bytes / ngrams), 1, "")),
                 ]);
             }
         }
     }
-    let head = [
-        Head::words("stream"),
-        Head::words("arm"),
-        Head::numbers("prompts"),
-        Head::numbers("n-grams"),
-        Head::numbers("MB"),
-        Head::numbers("bytes/n-gram"),
-    ];
-    (!rows.is_empty()).then(|| Table {
-        id: format!("caches{suffix}"),
-        title: "N-gram caches after the stream".to_owned(),
-        lead: "Entries and memory when the stream ends, mean over seeds.".to_owned(),
-        head: head.to_vec(),
+    Table::of(
+        format!("caches{suffix}"),
+        "N-gram caches after the stream",
+        "Entries and memory when the stream ends, mean over seeds.",
         rows,
-    })
+    )
 }
 
 /// The costs of learning; `None` if times are not valid or no arm learnt.
@@ -71,39 +62,29 @@ fn learning(streams: &Streams, suffix: &str) -> Option<Table> {
             }
             let decode: f64 = answers().map(|a| a.row.seconds).sum();
             let mean = updates.iter().sum::<f64>() / updates.len() as f64;
+            let metric = |metric: Metric, decimals: usize, unit: &str| {
+                Entry::printed(over(metric, answers()), decimals, unit)
+            };
             rows.push(vec![
-                Entry::text(&segment.title),
-                Entry::text(&arm.name),
-                Entry::printed(Some(decode), 1, ""),
-                Entry::printed(Some(learn), 1, ""),
-                Entry::printed(over(Metric::LearningShare, answers()), 3, ""),
-                Entry::count(updates.len()),
-                Entry::printed(Some(1e3 * mean), 1, ""),
-                Entry::printed(over(Metric::Speedup, answers()), 2, "x"),
-                Entry::printed(over(Metric::SpeedupEndToEnd, answers()), 2, "x"),
+                ("stream", Entry::text(&segment.title)),
+                ("arm", Entry::text(&arm.name)),
+                ("decoding s", Entry::printed(Some(decode), 1, "")),
+                ("learning s", Entry::printed(Some(learn), 1, "")),
+                ("share", metric(Metric::LearningShare, 3, "")),
+                ("updates", Entry::count(updates.len())),
+                ("ms/update", Entry::printed(Some(1e3 * mean), 1, "")),
+                ("speedup", metric(Metric::Speedup, 2, "x")),
+                ("end to end", metric(Metric::SpeedupEndToEnd, 2, "x")),
             ]);
         }
     }
-    let head = [
-        Head::words("stream"),
-        Head::words("arm"),
-        Head::numbers("decoding s"),
-        Head::numbers("learning s"),
-        Head::numbers("share"),
-        Head::numbers("updates"),
-        Head::numbers("ms/update"),
-        Head::numbers("speedup"),
-        Head::numbers("end to end"),
-    ];
-    (!rows.is_empty()).then(|| Table {
-        id: format!("learning{suffix}"),
-        title: "Time spent learning".to_owned(),
-        lead: "On the stream, all seeds together. Learning: seconds for which it held the stream up; an \
-               update on a thread of its own may take longer than that."
-            .to_owned(),
-        head: head.to_vec(),
+    Table::of(
+        format!("learning{suffix}"),
+        "Time spent learning",
+        "On the stream, all seeds together. Learning: seconds for which it held the stream up; an \
+         update on a thread of its own may take longer than that.",
         rows,
-    })
+    )
 }
 
 /// Predictions of every arm's head for draft tokens before it was trained on them, in the last
@@ -130,32 +111,21 @@ fn heads(streams: &Streams, suffix: &str) -> Option<Table> {
                 Entry::printed(Some(sum / tokens), 3, "")
             };
             rows.push(vec![
-                Entry::text(&segment.title),
-                Entry::text(&arm.name),
-                Entry::count(own.len()),
-                Entry::printed(Some(tokens), 0, ""),
-                mean(|row| row.fresh_loss),
-                mean(|row| row.predicted),
-                mean(|row| row.accepted),
-                mean(|row| row.calibration_error),
+                ("stream", Entry::text(&segment.title)),
+                ("arm", Entry::text(&arm.name)),
+                ("turns", Entry::count(own.len())),
+                ("judged tokens", Entry::printed(Some(tokens), 0, "")),
+                ("cross-entropy", mean(|row| row.fresh_loss)),
+                ("predicted", mean(|row| row.predicted)),
+                ("accepted", mean(|row| row.accepted)),
+                ("calibration error", mean(|row| row.calibration_error)),
             ]);
         }
     }
-    let head = [
-        Head::words("stream"),
-        Head::words("arm"),
-        Head::numbers("turns"),
-        Head::numbers("judged tokens"),
-        Head::numbers("cross-entropy"),
-        Head::numbers("predicted"),
-        Head::numbers("accepted"),
-        Head::numbers("calibration error"),
-    ];
-    (!rows.is_empty()).then(|| Table {
-        id: format!("heads{suffix}"),
-        title: "Acceptance heads, last quarter of the stream".to_owned(),
-        lead: "On draft tokens the head was not yet trained on, seeds pooled.".to_owned(),
-        head: head.to_vec(),
+    Table::of(
+        format!("heads{suffix}"),
+        "Acceptance heads, last quarter of the stream",
+        "On draft tokens the head was not yet trained on, seeds pooled.",
         rows,
-    })
+    )
 }

@@ -2,7 +2,7 @@
 
 use super::{Source, with_arm};
 use crate::estimates::extent;
-use crate::model::{Entry, Head, Table};
+use crate::model::{Entry, Table};
 use crate::paper::Where;
 use crate::spec::Shown as _;
 use results::{ArmInfo, Estimate, Metric};
@@ -98,34 +98,27 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     for family in families(source) {
         for at in source.places(&axes) {
             for &metric in metrics {
-                let mut row = vec![Entry::text(family.name)];
-                row.extend(source.labels(&axes, &at));
-                row.push(Entry::text(metric.title()));
-                if let Some(best) = best(source, &family, metric, &at) {
-                    row.extend(best);
-                    rows.push(row);
-                }
+                let Some(best) = best(source, &family, metric, &at) else {
+                    continue;
+                };
+                let mut row = vec![("arm swept", Entry::text(family.name))];
+                let titles = axes.iter().map(String::as_str);
+                row.extend(titles.zip(source.labels(&axes, &at)));
+                row.push(("metric", Entry::text(metric.title())));
+                row.extend(best);
+                rows.push(row);
             }
         }
     }
-    let mut head = vec![Head::words("arm swept")];
-    head.extend(Source::heads(&axes));
-    head.push(Head::words("metric"));
-    head.push(Head::words("best at"));
-    head.push(Head::numbers("value"));
-    head.push(Head::numbers("over second best"));
-    head.push(Head::words("border"));
-    (!rows.is_empty()).then(|| Table {
-        id: "sweep".to_owned(),
-        title: "Best values of the sweeps".to_owned(),
-        lead: "The value with the most of the metric, chosen after the fact: the best of several is \
-               flattered by chance. `second best` says how far ahead it is, paired. A best value at the \
-               border of the sweep may not be the best there is; a draft of one token lies at none where \
-               plain decoding, which drafts nothing, has less of the metric."
-            .to_owned(),
-        head,
+    Table::of(
+        "sweep",
+        "Best values of the sweeps",
+        "The value with the most of the metric, chosen after the fact: the best of several is \
+         flattered by chance. `second best` says how far ahead it is, paired. A best value at the \
+         border of the sweep may not be the best there is; a draft of one token lies at none where \
+         plain decoding, which drafts nothing, has less of the metric.",
         rows,
-    })
+    )
 }
 
 /// The key of the draft length.
@@ -147,7 +140,12 @@ fn plain_is_less(source: &Source, metric: Metric, at: &Where, best: &Estimate) -
         .any(|plain| plain.value < best.value)
 }
 
-fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<Vec<Entry>> {
+fn best(
+    source: &Source,
+    family: &Family,
+    metric: Metric,
+    at: &Where,
+) -> Option<[(&'static str, Entry); 4]> {
     let ranked = family.ranked(source, metric, at);
     let (arm, first) = ranked.first()?;
     let place = with_arm(at, &arm.name);
@@ -156,13 +154,16 @@ fn best(source: &Source, family: &Family, metric: Metric, at: &Where) -> Option<
     if drafts_one(arm) && plain_is_less(source, metric, at, first) {
         border.retain(|key| key != LENGTH);
     }
-    Some(vec![
-        Entry::text(values(arm, "")),
-        Entry::number(source.number(metric, first, &place)),
-        Entry::or_dash(ahead.map(|ratio| source.ratio(&ratio, &place))),
-        Entry::text(match border.as_slice() {
-            [] => String::new(),
-            keys => format!("at the border of {}", keys.join(", ")),
-        }),
+    let border = match border.as_slice() {
+        [] => String::new(),
+        keys => format!("at the border of {}", keys.join(", ")),
+    };
+    let ahead = ahead.map(|ratio| source.ratio(&ratio, &place));
+    let value = source.number(metric, first, &place);
+    Some([
+        ("best at", Entry::text(values(arm, ""))),
+        ("value", Entry::number(value)),
+        ("over second best", Entry::or_dash(ahead)),
+        ("border", Entry::text(border)),
     ])
 }
