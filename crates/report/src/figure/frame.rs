@@ -10,7 +10,7 @@ pub fn draw_row(
     scene: &mut Scene,
     row: &PanelRow,
     axis: &Axis,
-    log_x: bool,
+    log: bool,
     origin: (f64, f64),
     size: (f64, f64),
 ) {
@@ -23,7 +23,7 @@ pub fn draw_row(
             top: origin.1,
             width: size.0,
             height: size.1,
-            x: if log_x {
+            x: if log {
                 Axis::log(panel.x.0, panel.x.1)
             } else {
                 Axis::exact(panel.x.0, panel.x.1, (size.0 / 75.0) as usize)

@@ -24,9 +24,10 @@ pub struct Figure {
     pub legend: Vec<Legend>,
     pub rows: Vec<PanelRow>,
     pub x_label: String,
-    pub log_x: bool,
-    /// Paragraphs below the panels.
-    pub caption: Vec<String>,
+    /// True if both axes are logarithmic.
+    pub log: bool,
+    /// Paragraph below the panels.
+    pub caption: String,
 }
 
 const MARGIN: f64 = 24.0;
@@ -74,7 +75,7 @@ impl Figure {
                 &mut scene,
                 row,
                 &self.y_axis(row),
-                self.log_x,
+                self.log,
                 (MARGIN + Y_AXIS, y),
                 panel,
             );
@@ -90,13 +91,11 @@ impl Figure {
             Anchor::Middle,
         );
         y += 14.0;
-        for paragraph in &self.caption {
-            for line in wrap(paragraph, (SMALL, false), width - 2.0 * MARGIN) {
-                y += SMALL * LINE;
-                scene.label((MARGIN, y), &line, (SMALL, false), MUTED);
-            }
-            y += 3.0;
+        for line in wrap(&self.caption, (SMALL, false), width - 2.0 * MARGIN) {
+            y += SMALL * LINE;
+            scene.label((MARGIN, y), &line, (SMALL, false), MUTED);
         }
+        y += 3.0;
         scene.height = y + MARGIN * 0.75;
         scene
     }
@@ -109,7 +108,7 @@ impl Figure {
             .iter()
             .filter(|other| other.y_label == row.y_label);
         let (low, high) = extent(alike.flat_map(PanelRow::values));
-        if row.log {
+        if self.log {
             return Axis::log(low, high);
         }
         if row.from_zero {
@@ -203,7 +202,6 @@ mod tests {
         let row = PanelRow {
             y_label: "acceptance rate".to_owned(),
             from_zero: true,
-            log: false,
             reference: Some(1.0),
             panels: vec![panel; columns],
         };
@@ -220,8 +218,8 @@ mod tests {
                 .collect(),
             rows: vec![row; rows],
             x_label: "prompts seen".to_owned(),
-            log_x: false,
-            caption: vec!["L_DM and (L_N-gram) of words that wrap ".repeat(12)],
+            log: false,
+            caption: "L_DM and (L_N-gram) of words that wrap ".repeat(12),
         }
     }
 

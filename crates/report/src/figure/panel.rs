@@ -80,7 +80,6 @@ pub struct PanelRow {
     /// Label of the vertical axis, with its unit.
     pub y_label: String,
     pub from_zero: bool,
-    pub log: bool,
     /// A reference value, drawn as a line in [`reference_style`].
     pub reference: Option<f64>,
     pub panels: Vec<Panel>,

@@ -37,7 +37,6 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
     let row = |block: &[(String, Vec<(f64, f64)>)]| PanelRow {
         y_label: "times seen".to_owned(),
         from_zero: false,
-        log: true,
         reference: None,
         panels: block.iter().map(panel).collect(),
     };
@@ -49,10 +48,10 @@ pub fn frequencies_figure(experiment: &Experiment, stage: &Stage) -> Option<Figu
         legend: Vec::new(),
         rows: panels.chunks(MAX_COLUMNS).map(row).collect(),
         x_label: "n-grams by rank".to_owned(),
-        log_x: true,
-        caption: vec![
-            "How often every entry of the caches had been seen in verified text when the stream ended, over arms and seeds.".to_owned(),
-        ],
+        log: true,
+        caption: "How often every entry of the caches had been seen in verified text when the \
+                  stream ended, over arms and seeds."
+            .to_owned(),
     })
 }
 

@@ -116,7 +116,6 @@ fn multiples(
                     rows.push(PanelRow {
                         y_label: quantity.label.clone(),
                         from_zero: quantity.from_zero,
-                        log: false,
                         reference: quantity.reference,
                         panels,
                     });
@@ -418,8 +417,8 @@ fn over_stream(
         legend,
         rows,
         x_label: x_label.to_owned(),
-        log_x: false,
-        caption: vec![caption],
+        log: false,
+        caption,
     }
 }
 

@@ -98,7 +98,6 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
         rows.push(PanelRow {
             y_label: axis(metric).to_owned(),
             from_zero: true,
-            log: false,
             reference: plain_level(metric),
             panels,
         });
@@ -126,11 +125,11 @@ fn of_family(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Fig
         legend,
         rows,
         x_label: readable(&key),
-        log_x: false,
-        caption: vec![format!(
+        log: false,
+        caption: format!(
             "{} on the prompts of the tables. Bands: 95% intervals{seeds}. They are paired, so neighbours may differ more surely than the bands suggest; a best value counts where the interval of its ratio to the second best lies above 1 by the page's smallest effect.",
             sentence(&readable(family.name))
-        )],
+        ),
     })
 }
 
