@@ -2,7 +2,7 @@
 
 use crate::paper::Where;
 use crate::root::Stage;
-use crate::spec::{Experiment, Shown as _};
+use crate::spec::{Experiment, shows};
 use results::bootstrap::{Estimate, Group, Series};
 use results::{Answer, Metric, Split};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -195,7 +195,7 @@ pub(crate) fn extent(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
 fn shown_arms(experiment: &Experiment) -> Vec<ShownArm> {
     let report = &experiment.report;
     let is_axis = |key: &String| report.rows.contains(key) || report.columns.as_ref() == Some(key);
-    let shown = |arm: &&results::ArmInfo| experiment.shows(&arm.name);
+    let shown = |arm: &&results::ArmInfo| shows(experiment, &arm.name);
     let arm = |arm: &results::ArmInfo| {
         let swept = arm.swept_from.as_ref();
         let swept = swept.filter(|swept| swept.values.iter().all(|(key, _)| is_axis(key)));

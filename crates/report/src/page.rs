@@ -11,7 +11,7 @@ use crate::figures::{
 use crate::model::{FigurePart, Page, Section, Table};
 use crate::render::table_markdown;
 use crate::root::{Missing, Stage, Wanted};
-use crate::spec::{self, Experiment, Shown as _};
+use crate::spec::{self, Experiment};
 use crate::streams::Streams;
 use crate::tables::claims::Judged;
 use crate::tables::{
@@ -69,7 +69,8 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             dir: root.to_path_buf(),
         });
     };
-    let ngrams = experiment.wants(FigureName::Frequencies) || experiment.wants(FigureName::Merges);
+    let wants = |figure: FigureName| experiment.report.figures.contains(&figure);
+    let ngrams = wants(FigureName::Frequencies) || wants(FigureName::Merges);
     let wanted = Wanted { text: true, ngrams };
     let stage = Stage::read(root, &experiment, spec, wanted)?;
     let streamed = stream_stage(root, &experiment, &stage, ngrams)?;
@@ -83,15 +84,15 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             ),
         });
     }
-    let shown = experiment.metrics();
+    let shown = spec::metrics(&experiment.report);
     let mut metrics: BTreeSet<Metric> = shown.iter().copied().collect();
     metrics.extend(quality::METRICS);
     let claims_of_paper = experiment.paper_data.iter().flat_map(|paper| &paper.claim);
     metrics.extend(claims_of_paper.filter_map(|claim| Metric::parse(claim.rule()?.0)));
-    if experiment.wants(FigureName::Ngrams) {
+    if wants(FigureName::Ngrams) {
         metrics.extend(ngrams::METRICS);
     }
-    if experiment.wants(FigureName::Positions) {
+    if wants(FigureName::Positions) {
         metrics.insert(positions::LENGTH);
     }
     let estimates = Estimates::new(&experiment, &stage, &metrics);
@@ -110,10 +111,10 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
         tables.extend(claims::table(paper, &judged, smallest));
     }
     tables.extend(sweep::table(&source, &shown));
-    if experiment.wants(FigureName::Ngrams) {
+    if wants(FigureName::Ngrams) {
         tables.extend(ngrams::table(&source));
     }
-    if experiment.wants(FigureName::Positions) {
+    if wants(FigureName::Positions) {
         tables.extend(positions::table(&source));
     }
     tables.push(quality::table(&source));
@@ -150,19 +151,19 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
             (FigureName::Hits, hits_figure(set)),
         ];
         for (name, figure) in drawn {
-            if experiment.wants(name) {
+            if wants(name) {
                 figures.extend(figure.map(|figure| (format!("{name}{suffix}"), figure)));
             }
         }
     }
-    if experiment.wants(FigureName::Frequencies) {
+    if wants(FigureName::Frequencies) {
         let figure = frequencies_figure(&experiment, streaming);
         figures.extend(figure.map(|figure| ("frequencies".to_owned(), figure)));
     }
-    if experiment.wants(FigureName::Merges) {
+    if wants(FigureName::Merges) {
         tables.extend(merges::table(&experiment, streaming));
     }
-    if experiment.wants(FigureName::Sweep) {
+    if wants(FigureName::Sweep) {
         for (number, figure) in sweep_figures(&source, &shown).into_iter().enumerate() {
             figures.push((format!("sweep{}", suffix(number)), figure));
         }

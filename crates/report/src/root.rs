@@ -3,7 +3,7 @@
 use crate::ReportError;
 use crate::paper::implied_overhead;
 use crate::positions::{Positions, positions};
-use crate::spec::{Experiment, Shown as _};
+use crate::spec::Experiment;
 use experiment::FigureName;
 use results::{
     Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
@@ -158,7 +158,7 @@ fn read_cell(
     if wanted.text {
         let rounds = reader.rounds::<JudgedRound>()?;
         facts = cell_facts(&rows, &rounds);
-        if experiment.wants(FigureName::Positions) {
+        if experiment.report.figures.contains(&FigureName::Positions) {
             by_position = positions(&rounds);
         }
     }

@@ -3,7 +3,7 @@
 
 use crate::ReportError;
 use crate::paper::PaperData;
-use experiment::{FigureName, ReportConfig};
+use experiment::ReportConfig;
 use results::{EXPERIMENT_FILE, Metric, RunRecord, StageSpec};
 use std::path::Path;
 
@@ -83,37 +83,22 @@ pub fn table_stage(experiment: &Experiment) -> Option<&StageSpec> {
     }
 }
 
-/// Settings of an experiment's page.
-pub trait Shown {
-    /// Metrics of a table cell. A modelled speedup is always accompanied by the one with overhead.
-    fn metrics(&self) -> Vec<Metric>;
-
-    fn wants(&self, figure: FigureName) -> bool;
-
-    /// True if an arm is shown, by its own name or by that of the arm that was swept.
-    fn shows(&self, arm: &str) -> bool;
+/// Metrics of a table cell. A modelled speedup is always accompanied by the one with overhead.
+pub fn metrics(report: &ReportConfig) -> Vec<Metric> {
+    let names = report.cell.iter();
+    let mut metrics: Vec<Metric> = names.filter_map(|name| Metric::parse(name)).collect();
+    let modelled = metrics.iter().position(|m| *m == Metric::ModelledSpeedup);
+    if let Some(at) = modelled.filter(|_| !metrics.contains(&Metric::ImpliedSpeedup)) {
+        metrics.insert(at + 1, Metric::ImpliedSpeedup);
+    }
+    metrics
 }
 
-impl Shown for Experiment {
-    fn metrics(&self) -> Vec<Metric> {
-        let names = self.report.cell.iter();
-        let mut metrics: Vec<Metric> = names.filter_map(|name| Metric::parse(name)).collect();
-        let modelled = metrics.iter().position(|m| *m == Metric::ModelledSpeedup);
-        if let Some(at) = modelled.filter(|_| !metrics.contains(&Metric::ImpliedSpeedup)) {
-            metrics.insert(at + 1, Metric::ImpliedSpeedup);
-        }
-        metrics
-    }
-
-    fn wants(&self, figure: FigureName) -> bool {
-        self.report.figures.contains(&figure)
-    }
-
-    fn shows(&self, arm: &str) -> bool {
-        let chosen = &self.report.arms;
-        let named = |arm: &str| chosen.iter().any(|name| name == arm);
-        let own = self.arms.iter().find(|own| own.name == arm);
-        let swept = own.and_then(|own| own.swept_from.as_ref());
-        chosen.is_empty() || named(arm) || swept.is_some_and(|swept| named(&swept.arm))
-    }
+/// True if the page shows an arm, by its own name or by that of the arm that was swept.
+pub fn shows(experiment: &Experiment, arm: &str) -> bool {
+    let chosen = &experiment.report.arms;
+    let named = |arm: &str| chosen.iter().any(|name| name == arm);
+    let own = experiment.arms.iter().find(|own| own.name == arm);
+    let swept = own.and_then(|own| own.swept_from.as_ref());
+    chosen.is_empty() || named(arm) || swept.is_some_and(|swept| named(&swept.arm))
 }

@@ -1,7 +1,7 @@
 //! The streams of a stage, ordered for figures.
 
 use crate::root::{Cell, Stage};
-use crate::spec::{Experiment, Shown as _};
+use crate::spec::{Experiment, shows};
 use results::{Answer, ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -166,7 +166,7 @@ impl<'a> Streams<'a> {
         let answered = |name: &str| set.answers.values().any(|arms| arms.contains_key(name));
         let arms = experiment.arms.iter();
         set.arms = arms.filter(|arm| answered(&arm.name)).cloned().collect();
-        set.arms.retain(|arm| experiment.shows(&arm.name));
+        set.arms.retain(|arm| shows(experiment, &arm.name));
         set.seeds = seeds.into_iter().collect();
         for segment in &mut set.segments {
             let by_arm = set.answers.get(&segment.index).into_iter();

@@ -3,7 +3,7 @@
 use super::{Source, few_seeds, joined, with_arm};
 use crate::model::{Entry, Number, Table};
 use crate::paper::{Claim, PaperData, Where};
-use crate::spec::Shown as _;
+use crate::spec;
 use results::{Estimate, Metric};
 use std::slice;
 
@@ -149,10 +149,10 @@ fn of_claim(source: &Source, claim: &Claim) -> Vec<Judged> {
     let Some(metric) = Metric::parse(metric) else {
         return vec![unchecked(claim, metric, "no such metric")];
     };
-    let metric = of_the_page(metric, &source.experiment.metrics());
-    let smallest = source.experiment.report.smallest_effect;
-    // Groups: all places on the page's axes except the compared axis and the arm.
     let report = &source.experiment.report;
+    let metric = of_the_page(metric, &spec::metrics(report));
+    let smallest = report.smallest_effect;
+    // Groups: all places on the page's axes except the compared axis and the arm.
     let axes = report.rows.iter().chain(&report.columns);
     let axes: Vec<String> = axes
         .filter(|name| **name != axis && *name != "arm" && !claim.at.contains_key(*name))

@@ -2,7 +2,7 @@
 
 use crate::model::{Entry, Table};
 use crate::root::Stage;
-use crate::spec::{Experiment, Shown as _};
+use crate::spec::{Experiment, shows};
 use results::NgramRow;
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub fn by_stream<'a>(experiment: &Experiment, stage: &'a Stage) -> BTreeMap<Stri
         let task = at("task").or_else(|| answer.map(|a| a.row.task.clone()));
         let name: Vec<String> = [target, task].into_iter().flatten().collect();
         let seen = streams.entry(name.join(", ")).or_default();
-        let shown = |row: &&NgramRow| experiment.shows(&row.arm);
+        let shown = |row: &&NgramRow| shows(experiment, &row.arm);
         for row in cell.ngrams.iter().filter(shown) {
             *seen
                 .entry((&row.target_text, &row.draft_texts))

@@ -4,7 +4,7 @@ use super::{Source, with_arm};
 use crate::estimates::extent;
 use crate::model::{Entry, Table};
 use crate::paper::Where;
-use crate::spec::Shown as _;
+use crate::spec::shows;
 use results::{ArmInfo, Estimate, Metric};
 
 /// A swept arm with its values.
@@ -22,7 +22,7 @@ pub fn families<'a>(source: &Source<'a>) -> Vec<Family<'a>> {
         let Some(swept) = &arm.swept_from else {
             continue;
         };
-        if !source.experiment.shows(&arm.name) {
+        if !shows(source.experiment, &arm.name) {
             continue;
         }
         match families.iter_mut().find(|family| family.name == swept.arm) {
