@@ -298,9 +298,9 @@ impl OnlineError {
 }
 
 /// An error and its causes, the outermost first.
-pub(crate) fn causes(
-    error: &(dyn Error + 'static),
-) -> impl Iterator<Item = &(dyn Error + 'static)> {
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&cause| cause.source())
 }
 

@@ -181,7 +181,7 @@ pub enum LineFault {
     #[error("field `{0}` is missing")]
     MissingField(String),
     /// A field is not a text (of an id: neither a text nor a whole number).
-    #[error("field `{0}` is not a text{}", or_number(.0))]
+    #[error("field `{name}` is not a text{}", or_number(.0), name = .0)]
     NotAString(String),
     /// A field is not a list of texts.
     #[error("field `{0}` is not a list of texts")]

@@ -20,8 +20,7 @@ pub use sweep::sweep_figures;
 use crate::curves::{Band, Curve, bands};
 use crate::estimates::distinct;
 use crate::figure::{
-    ArmStyle, Figure, Legend, Line, Panel, PanelRow, Shade, other_style, own_style,
-    reference_style,
+    ArmStyle, Figure, Legend, Line, Panel, PanelRow, Shade, other_style, own_style, reference_style,
 };
 use crate::names::readable;
 use crate::streams::{METHOD, Segment, Streams};
