@@ -158,7 +158,7 @@ fn pack_panel(
     }
     for (at, (granule, rows)) in granules.iter_mut().zip(scratch.chunks(GRANULE)).enumerate() {
         for (row, words) in rows.iter().enumerate() {
-            for (column, word) in words.words().into_iter().enumerate() {
+            for (column, word) in words.0.into_iter().enumerate() {
                 let [low, high, second_low, second_high] = word.to_le_bytes();
                 let pair = [high, second_high].map(|byte| codes[usize::from(byte)]);
                 granule.set(row, column, [low, second_low], pair.map(|code| code & 15));
@@ -176,7 +176,7 @@ fn pack_panel(
 /// The sixteen most frequent high bytes of a panel.
 fn book(rows: &[PairRow]) -> Book {
     let mut counts = [0_u32; 256];
-    for word in rows.iter().flat_map(PairRow::words) {
+    for word in rows.iter().flat_map(|row| row.0) {
         counts[(word >> 8 & 0xff) as usize] += 1;
         counts[(word >> 24) as usize] += 1;
     }

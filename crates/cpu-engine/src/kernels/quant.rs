@@ -362,14 +362,14 @@ pub(crate) fn pack_panel<R: IntRow>(
             |group, code| scales[group].0[column] = code,
             |input, level| rows[input / R::INPUTS].set(column, input % R::INPUTS, level),
         );
-        units.set(column, unit);
+        units.put(column, unit);
         for input in inputs..rows.len() * R::INPUTS {
             rows[input / R::INPUTS].set(column, input % R::INPUTS, 0);
         }
     }
     // A matrix may end inside a panel: columns beyond it are zero.
     for column in columns.len() / inputs..PANEL {
-        units.set(column, 0.0);
+        units.put(column, 0.0);
     }
 }
 

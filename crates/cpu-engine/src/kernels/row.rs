@@ -10,13 +10,6 @@ use super::simd::{PANEL, Simd};
 #[repr(C, align(64))]
 pub(crate) struct F32Row(pub(crate) [f32; PANEL]);
 
-impl F32Row {
-    /// Sets one column.
-    pub(crate) fn set(&mut self, column: usize, value: f32) {
-        self.0[column] = value;
-    }
-}
-
 /// Sixteen numbers of a panel, in any storage.
 pub(crate) trait PanelRow: Copy + Default + Send + Sync {
     /// Sets one column, rounded if necessary.
@@ -28,7 +21,7 @@ pub(crate) trait PanelRow: Copy + Default + Send + Sync {
 
 impl PanelRow for F32Row {
     fn put(&mut self, column: usize, value: f32) {
-        self.set(column, value);
+        self.0[column] = value;
     }
 
     #[inline(always)]
@@ -66,11 +59,6 @@ impl PairRow {
         let shift = 16 - 16 * input;
         let word = &mut self.0[column];
         *word = *word & !(0xffff << shift) | bits << shift;
-    }
-
-    /// The words of the columns.
-    pub(crate) fn words(&self) -> [u32; PANEL] {
-        self.0
     }
 }
 
