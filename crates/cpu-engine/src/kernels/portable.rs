@@ -10,9 +10,9 @@ pub(crate) struct Portable(pub(crate) Walk);
 
 /// Lane-wise combination of two arrays.
 #[inline(always)]
-fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
-    let mut out = [0.0; LANES];
-    for i in 0..LANES {
+fn zip<const N: usize>(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {
+    let mut out = [0.0; N];
+    for i in 0..N {
         out[i] = f(a[i], b[i]);
     }
     out
@@ -101,16 +101,6 @@ impl Lanes for Portable {
     fn fetch_ahead<T>(self, _place: &T, _lines: usize) {}
 }
 
-/// Column-wise combination of two panels.
-#[inline(always)]
-fn zip_panel(a: [f32; PANEL], b: [f32; PANEL], f: impl Fn(f32, f32) -> f32) -> [f32; PANEL] {
-    let mut out = [0.0; PANEL];
-    for i in 0..PANEL {
-        out[i] = f(a[i], b[i]);
-    }
-    out
-}
-
 /// The two bf16 numbers of a word, high half first.
 #[inline(always)]
 pub(super) fn halves(word: u32) -> [f32; 2] {
@@ -164,18 +154,18 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn add_panel(self, a: Self::P, b: Self::P) -> Self::P {
-        zip_panel(a, b, |a, b| a + b)
+        zip(a, b, |a, b| a + b)
     }
 
     #[inline(always)]
     fn mul_panel(self, a: Self::P, b: Self::P) -> Self::P {
-        zip_panel(a, b, |a, b| a * b)
+        zip(a, b, |a, b| a * b)
     }
 
     #[inline(always)]
     fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P {
         // Not `f32::mul_add`: without the instruction that is a library call per column.
-        zip_panel(zip_panel(a, b, |a, b| a * b), c, |ab, c| ab + c)
+        zip(zip(a, b, |a, b| a * b), c, |ab, c| ab + c)
     }
 
     #[inline(always)]
