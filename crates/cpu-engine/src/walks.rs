@@ -35,10 +35,14 @@ const WIDE: usize = NARROW + 1;
 pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     let probe = Probe::new(weights, executor)?;
     let usual = Walk::usual(executor.kernels.choice());
-    let reaches = Reach::ALL.map(|reach| usual.reaching(reach));
+    let reaches = Reach::ALL.map(|reach| Walk { reach, ..usual });
     let mut walk = probe.best(WIDE, usual, &reaches);
     for rows in 1..=NARROW {
-        let others = Walk::STREAMS.map(|streams| walk.with_streams(rows, streams));
+        let others = Walk::STREAMS.map(|streams| {
+            let mut other = walk;
+            other.streams[rows - 1] = streams;
+            other
+        });
         walk = probe.best(rows, walk, &others);
     }
     Some(walk)
@@ -51,7 +55,7 @@ pub(crate) fn holds(weights: &Weights, executor: &Executor, walk: Walk) -> bool 
     let Some(probe) = Probe::new(weights, executor) else {
         return true;
     };
-    let reaches = Reach::ALL.map(|reach| walk.reaching(reach));
+    let reaches = Reach::ALL.map(|reach| Walk { reach, ..walk });
     [1, WIDE]
         .into_iter()
         .all(|rows| probe.best(rows, walk, &reaches) == walk)

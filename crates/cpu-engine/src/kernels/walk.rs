@@ -72,20 +72,6 @@ impl Walk {
             .get(rows.wrapping_sub(1))
             .map_or(1, |&most| most)
     }
-
-    /// The same walk with another reach.
-    pub(crate) fn reaching(mut self, reach: Reach) -> Self {
-        self.reach = reach;
-        self
-    }
-
-    /// The same walk with another number of panels for a tile of `rows` rows.
-    pub(crate) fn with_streams(mut self, rows: usize, streams: u8) -> Self {
-        if let Some(most) = self.streams.get_mut(rows.wrapping_sub(1)) {
-            *most = streams;
-        }
-        self
-    }
 }
 
 impl fmt::Display for Walk {
