@@ -15,7 +15,7 @@ use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
-use std::thread::{JoinHandle, Thread};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Number of turns of a helper's waiting loop before it starts to yield its core to other threads
@@ -230,9 +230,7 @@ impl Patience {
 /// Threads that wait for regions.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    threads: usize,
     helpers: Vec<JoinHandle<()>>,
-    handles: Vec<Thread>,
     /// Allows one region at a time. A caller that finds it taken works alone.
     entry: Mutex<Patience>,
 }
@@ -247,7 +245,7 @@ impl Pool {
         let existing = pools
             .iter()
             .filter_map(Weak::upgrade)
-            .find(|pool| pool.threads == threads);
+            .find(|pool| pool.threads() == threads);
         if let Some(pool) = existing {
             return Ok(pool);
         }
@@ -267,9 +265,7 @@ impl Pool {
         });
         let mut pool = Self {
             shared,
-            threads: threads.max(1),
             helpers: Vec::new(),
-            handles: Vec::new(),
             entry: Mutex::new(Patience::default()),
         };
         for thread in 1..threads {
@@ -277,7 +273,6 @@ impl Pool {
             let helper = std::thread::Builder::new()
                 .name(format!("decode-{thread}"))
                 .spawn(move || shared.helper_loop(thread))?;
-            pool.handles.push(helper.thread().clone());
             pool.helpers.push(helper);
         }
         Ok(pool)
@@ -285,7 +280,7 @@ impl Pool {
 
     /// Number of threads of a region, including the caller.
     pub(crate) fn threads(&self) -> usize {
-        self.threads
+        self.helpers.len() + 1
     }
 
     /// Calls `task(chunk, thread)` once for every chunk in `0..chunks`, on this thread (number 0)
@@ -329,9 +324,9 @@ impl Pool {
             .pack(),
             SeqCst,
         );
-        for (flag, helper) in shared.sleeping.iter().zip(&self.handles) {
+        for (flag, helper) in shared.sleeping.iter().zip(&self.helpers) {
             if flag.load(SeqCst) {
-                helper.unpark();
+                helper.thread().unpark();
             }
         }
         let outcome = catch_unwind(AssertUnwindSafe(|| {
