@@ -50,34 +50,6 @@ enum Set {
     Avx512(x86::Avx512),
 }
 
-/// The instruction sets of a processor beyond portable code.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Available {
-    pub(crate) avx2: Option<Kernels>,
-    pub(crate) avx_vnni: Option<Kernels>,
-    pub(crate) avx512_vnni: Option<Kernels>,
-    pub(crate) avx512: Option<Kernels>,
-    pub(crate) amx: Option<Kernels>,
-}
-
-impl Available {
-    /// Detects the sets of this processor.
-    pub(crate) fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        return Self {
-            avx2: x86::Avx2::detect().map(Set::Avx2).map(Kernels::of),
-            avx_vnni: x86::AvxVnni::detect().map(Set::AvxVnni).map(Kernels::of),
-            avx512_vnni: x86::Avx512Vnni::detect()
-                .map(Set::Avx512Vnni)
-                .map(Kernels::of),
-            avx512: x86::Avx512::detect().map(Set::Avx512).map(Kernels::of),
-            amx: x86::Avx512::with_tiles().map(Set::Avx512).map(Kernels::of),
-        };
-        #[cfg(not(target_arch = "x86_64"))]
-        Self::default()
-    }
-}
-
 impl Kernels {
     /// No vector instructions.
     pub(crate) fn portable() -> Self {
@@ -89,6 +61,25 @@ impl Kernels {
             set,
             walk: Walk::usual(set.choice()),
         }
+    }
+
+    /// The set that `choice` names, if this processor has it.
+    fn detect(choice: KernelChoice) -> Option<Self> {
+        let set = match choice {
+            KernelChoice::Portable => Some(Set::Portable),
+            #[cfg(target_arch = "x86_64")]
+            KernelChoice::Avx2 => x86::Avx2::detect().map(Set::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            KernelChoice::AvxVnni => x86::AvxVnni::detect().map(Set::AvxVnni),
+            #[cfg(target_arch = "x86_64")]
+            KernelChoice::Avx512Vnni => x86::Avx512Vnni::detect().map(Set::Avx512Vnni),
+            #[cfg(target_arch = "x86_64")]
+            KernelChoice::Avx512 => x86::Avx512::detect().map(Set::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            KernelChoice::Amx => x86::Avx512::with_tiles().map(Set::Avx512),
+            _ => None,
+        };
+        set.map(Self::of)
     }
 
     /// The same instruction set with another walk.
@@ -103,25 +94,17 @@ impl Kernels {
 
     /// The set that `choice` names on this processor.
     pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
-        Self::select_among(choice, Available::detect())
+        Self::select_among(choice, Self::detect)
     }
 
-    /// The set that `choice` names if only `sets` may be used.
-    pub(crate) fn select_among(choice: KernelChoice, sets: Available) -> Result<Self, LmError> {
+    /// The set that `choice` names if only those that `detect` finds may be used.
+    fn select_among(
+        choice: KernelChoice,
+        detect: impl Fn(KernelChoice) -> Option<Self>,
+    ) -> Result<Self, LmError> {
         let found = match choice {
-            KernelChoice::Auto => sets
-                .amx
-                .or(sets.avx512)
-                .or(sets.avx512_vnni)
-                .or(sets.avx_vnni)
-                .or(sets.avx2)
-                .or(Some(Self::portable())),
-            KernelChoice::Portable => Some(Self::portable()),
-            KernelChoice::Avx2 => sets.avx2,
-            KernelChoice::AvxVnni => sets.avx_vnni,
-            KernelChoice::Avx512Vnni => sets.avx512_vnni,
-            KernelChoice::Avx512 => sets.avx512,
-            KernelChoice::Amx => sets.amx,
+            KernelChoice::Auto => KernelChoice::ALL.into_iter().rev().find_map(detect),
+            choice => detect(choice),
         };
         found.ok_or_else(|| LmError::Kernels {
             kernels: choice.to_string(),

@@ -5,6 +5,7 @@ mod compact;
 
 use proptest::prelude::*;
 
+use super::Kernels;
 use super::compact::{CompactChains, Exact, Rounded};
 use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
 use super::out::Out;
@@ -13,7 +14,6 @@ use super::panel::{PackedMatrix, PanelData};
 use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SoftmaxNumerators, exp};
-use super::{Available, Kernels};
 use crate::KernelChoice;
 use crate::arena::Arena;
 use crate::packing::{Part, PartRows};
@@ -37,33 +37,35 @@ fn sets() -> Vec<Kernels> {
 /// Without the masked sets the widest remaining one runs, and asking for a masked one is an error.
 #[test]
 fn masked_instruction_sets_are_not_used() {
-    let all = Available::detect();
-    let select = |choice, sets| Kernels::select_among(choice, sets).map(Kernels::choice);
-    let combinations = (0..32).map(|mask| Available {
-        avx2: all.avx2.filter(|_| mask & 1 != 0),
-        avx_vnni: all.avx_vnni.filter(|_| mask & 2 != 0),
-        avx512_vnni: all.avx512_vnni.filter(|_| mask & 4 != 0),
-        avx512: all.avx512.filter(|_| mask & 8 != 0),
-        amx: all.amx.filter(|_| mask & 16 != 0),
-    });
-    for sets in combinations {
-        let there = [
-            (KernelChoice::Amx, sets.amx.is_some()),
-            (KernelChoice::Avx512, sets.avx512.is_some()),
-            (KernelChoice::Avx512Vnni, sets.avx512_vnni.is_some()),
-            (KernelChoice::AvxVnni, sets.avx_vnni.is_some()),
-            (KernelChoice::Avx2, sets.avx2.is_some()),
-            (KernelChoice::Portable, true),
-        ];
-        for (choice, there) in there {
-            assert_eq!(select(choice, sets).ok(), there.then_some(choice));
+    // The narrowest first.
+    let sets = [
+        KernelChoice::Avx2,
+        KernelChoice::AvxVnni,
+        KernelChoice::Avx512Vnni,
+        KernelChoice::Avx512,
+        KernelChoice::Amx,
+    ];
+    let found = |choice| Kernels::detect(choice).is_some();
+    for mask in 0..32_usize {
+        let mut there = vec![KernelChoice::Portable];
+        for (i, choice) in sets.into_iter().enumerate() {
+            if mask >> i & 1 == 1 && found(choice) {
+                there.push(choice);
+            }
         }
-        let widest = there.into_iter().find(|(_, there)| *there).unwrap().0;
-        assert_eq!(select(KernelChoice::Auto, sets).ok(), Some(widest));
+        let select = |choice| {
+            let detect = |choice| Kernels::detect(choice).filter(|_| there.contains(&choice));
+            let set = Kernels::select_among(choice, detect).ok();
+            set.map(Kernels::choice)
+        };
+        for choice in KernelChoice::ALL.into_iter().skip(1) {
+            assert_eq!(select(choice), there.contains(&choice).then_some(choice));
+        }
+        assert_eq!(select(KernelChoice::Auto), there.last().copied());
     }
     // With AVX-512 and Linux, the kernels for tiles are tested, emulated or not.
-    let tested = all.avx512.is_some() && cfg!(target_os = "linux");
-    assert_eq!(all.amx.is_some(), tested);
+    let tested = found(KernelChoice::Avx512) && cfg!(target_os = "linux");
+    assert_eq!(found(KernelChoice::Amx), tested);
 }
 
 /// The chain that a kernel set promises for one output element.
