@@ -39,6 +39,8 @@ pub(crate) enum Stored {
 #[derive(Debug)]
 pub(crate) struct Cache {
     shape: CacheShape,
+    /// Number of segments of each block.
+    segments: usize,
     pub(crate) stored: Stored,
 }
 
@@ -94,10 +96,6 @@ impl<R: PanelRow> Blocks<R> {
         &self.0[block]
     }
 
-    fn len(&self) -> usize {
-        self.0.first().map_or(0, Vec::len)
-    }
-
     /// Adds a segment to every block.
     fn grow(&mut self, shape: &CacheShape) {
         let [keys, values] = shape.rows();
@@ -144,7 +142,11 @@ impl Cache {
             KvType::F32 => Stored::F32(Blocks::new(shape.layers)),
             KvType::F16 => Stored::F16(Blocks::new(shape.layers)),
         };
-        let mut cache = Self { shape, stored };
+        let mut cache = Self {
+            shape,
+            segments: 0,
+            stored,
+        };
         cache.reserve(1);
         cache
     }
@@ -155,19 +157,12 @@ impl Cache {
 
     /// Grows to at least `len` positions.
     pub(crate) fn reserve(&mut self, len: usize) {
-        let segments = len.div_ceil(self.shape.positions);
-        while self.segments() < segments {
+        while self.segments * self.shape.positions < len {
             match &mut self.stored {
                 Stored::F32(blocks) => blocks.grow(&self.shape),
                 Stored::F16(blocks) => blocks.grow(&self.shape),
             }
-        }
-    }
-
-    fn segments(&self) -> usize {
-        match &self.stored {
-            Stored::F32(blocks) => blocks.len(),
-            Stored::F16(blocks) => blocks.len(),
+            self.segments += 1;
         }
     }
 
@@ -181,6 +176,6 @@ impl Cache {
 
     /// Size in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.shape.bytes(self.segments() * self.shape.positions)
+        self.shape.bytes(self.segments * self.shape.positions)
     }
 }
