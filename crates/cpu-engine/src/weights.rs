@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use half::slice::HalfFloatSliceExt;
 use lm::{
     EMBEDDING, FINAL_NORM, HEAD, LmConfig, LmError, QkNorm, RowBuffer, Tail, TensorSource,
     WeightType, expected_tensors, in_layer, saturated_half,
@@ -481,34 +482,10 @@ impl BlockWeights {
 
 impl Embedding {
     fn load(&mut self, source: &dyn TensorSource, pool: &Pool) -> Result<(), LmError> {
-        let (rows, width) = (source.config().vocab_size, source.config().hidden_size);
-        let parts = whole(source, EMBEDDING.into(), rows);
         match self {
-            Self::F32(to) => {
-                let slots = to.chunks_mut(PANEL * width);
-                for_each_panel(&parts, width, slots, pool, |to, rows, _| {
-                    to.copy_from_slice(rows);
-                    true
-                })
-            }
-            Self::F16(to) => {
-                let slots = to.chunks_mut(PANEL * width);
-                for_each_panel(&parts, width, slots, pool, |to, rows, _| {
-                    for (to, from) in to.iter_mut().zip(rows) {
-                        *to = saturated_half(*from);
-                    }
-                    true
-                })
-            }
-            Self::Bf16(to) => {
-                let slots = to.chunks_mut(PANEL * width);
-                for_each_panel(&parts, width, slots, pool, |to, rows, _| {
-                    for (to, from) in to.iter_mut().zip(rows) {
-                        *to = half::bf16::from_f32(*from);
-                    }
-                    true
-                })
-            }
+            Self::F32(to) => load_rows(to, source, pool, |value| value),
+            Self::F16(to) => load_rows(to, source, pool, saturated_half),
+            Self::Bf16(to) => load_rows(to, source, pool, half::bf16::from_f32),
         }
     }
 
@@ -517,16 +494,8 @@ impl Embedding {
         let range = id as usize * to.len()..(id as usize + 1) * to.len();
         match self {
             Self::F32(rows) => to.copy_from_slice(&rows[range]),
-            Self::F16(rows) => {
-                for (to, from) in to.iter_mut().zip(&rows[range]) {
-                    *to = from.to_f32();
-                }
-            }
-            Self::Bf16(rows) => {
-                for (to, from) in to.iter_mut().zip(&rows[range]) {
-                    *to = from.to_f32();
-                }
-            }
+            Self::F16(rows) => rows[range].convert_to_f32_slice(to),
+            Self::Bf16(rows) => rows[range].convert_to_f32_slice(to),
         }
     }
 
@@ -537,4 +506,22 @@ impl Embedding {
             Self::Bf16(rows) => size_of_val::<[_]>(rows),
         }
     }
+}
+
+/// Reads the embedding into `to`, on all threads.
+fn load_rows<T: Send>(
+    to: &mut [T],
+    source: &dyn TensorSource,
+    pool: &Pool,
+    convert: impl Fn(f32) -> T + Sync,
+) -> Result<(), LmError> {
+    let (rows, width) = (source.config().vocab_size, source.config().hidden_size);
+    let parts = whole(source, EMBEDDING.into(), rows);
+    let slots = to.chunks_mut(PANEL * width);
+    for_each_panel(&parts, width, slots, pool, |to, rows, _| {
+        for (to, from) in to.iter_mut().zip(rows) {
+            *to = convert(*from);
+        }
+        true
+    })
 }
