@@ -1,6 +1,6 @@
 //! The CPU engine, which implements the trait of decoding engines.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use lm::host::RotaryTables;
 use lm::{
@@ -64,11 +64,7 @@ impl MemoryUse {
 /// such set for each of them. A clone shares the weights. Engines built with it share them too,
 /// until they load others.
 #[derive(Clone)]
-pub struct PackedWeights {
-    config: LmConfig,
-    kind: WeightType,
-    weights: Arc<Weights>,
-}
+pub struct PackedWeights(Arc<Weights>);
 
 impl PackedWeights {
     /// Packs the weights of a source as an engine with these options would, on as many threads.
@@ -82,11 +78,8 @@ impl PackedWeights {
         let pool = pool(options)?;
         let (config, kind) = (source.config(), options.weights);
         let compact = Weights::choose(options.compact, kernels, config, kind);
-        Ok(Self {
-            config: config.clone(),
-            kind,
-            weights: Arc::new(Weights::of(kind, compact, source, &pool)?),
-        })
+        let weights = Weights::of(kind, compact, source, &pool)?;
+        Ok(Self(Arc::new(weights)))
     }
 
     /// These weights with other last blocks, packed on the threads of `options`. The blocks below
@@ -95,52 +88,29 @@ impl PackedWeights {
     /// # Errors
     /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors.
     pub fn with_tail(&self, tail: &Tail, options: &EngineOptions) -> Result<Self, LmError> {
-        self.with_tail_on(tail, &*pool(options)?)
-    }
-
-    fn with_tail_on(&self, tail: &Tail, pool: &Pool) -> Result<Self, LmError> {
-        if tail.config != self.config {
-            return Err(LmError::OtherModel);
-        }
-        TensorSource::check(tail)?;
-        Ok(Self {
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: Arc::new(self.weights.with_tail(tail, self.kind, pool)?),
-        })
+        let weights = self.0.with_tail(tail, &*pool(options)?)?;
+        Ok(Self(Arc::new(weights)))
     }
 
     /// Size in bytes.
     pub fn bytes(&self) -> usize {
-        self.weights.bytes()
+        self.0.bytes()
     }
 
     /// A handle that does not keep the weights alive.
     pub fn downgrade(&self) -> WeakWeights {
-        WeakWeights {
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: Arc::downgrade(&self.weights),
-        }
+        WeakWeights(Arc::downgrade(&self.0))
     }
 }
 
 /// A weak reference to [`PackedWeights`].
 #[derive(Clone)]
-pub struct WeakWeights {
-    config: LmConfig,
-    kind: WeightType,
-    weights: std::sync::Weak<Weights>,
-}
+pub struct WeakWeights(Weak<Weights>);
 
 impl WeakWeights {
     /// The weights, if any owner still holds them.
     pub fn upgrade(&self) -> Option<PackedWeights> {
-        Some(PackedWeights {
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: self.weights.upgrade()?,
-        })
+        self.0.upgrade().map(PackedWeights)
     }
 }
 
@@ -180,8 +150,6 @@ const FIRST_POSITIONS: usize = 512;
 /// # Ok::<(), lm::LmError>(())
 /// ```
 pub struct CpuEngine {
-    config: LmConfig,
-    kind: WeightType,
     weights: Arc<Weights>,
     rope: RotaryTables,
     /// Number of positions of `rope`.
@@ -225,11 +193,8 @@ impl CpuEngine {
     /// # Errors
     /// [`LmError::OtherModel`] if the options ask for another storage; else as [`CpuEngine::new`].
     pub fn with_weights(packed: PackedWeights, options: EngineOptions) -> Result<Self, LmError> {
-        let PackedWeights {
-            config,
-            kind,
-            weights,
-        } = packed;
+        let PackedWeights(weights) = packed;
+        let (config, kind) = (&weights.config, weights.kind);
         if kind != options.weights {
             return Err(LmError::OtherModel);
         }
@@ -239,12 +204,10 @@ impl CpuEngine {
         let rounded = reads_rounded(kind);
         let positions = max_len.min(FIRST_POSITIONS);
         Ok(Self {
-            weights,
-            kind,
-            rope: RotaryTables::of_positions(&config, max_len, positions),
+            rope: RotaryTables::of_positions(config, max_len, positions),
             positions,
-            cache: Cache::new(&config, max_len, options.kv),
-            scratch: Scratch::new(&config, pool.threads(), rounded),
+            cache: Cache::new(config, max_len, options.kv),
+            scratch: Scratch::new(config, pool.threads(), rounded),
             executor: Executor {
                 kernels,
                 weights: kernels,
@@ -254,7 +217,7 @@ impl CpuEngine {
             max_len,
             state: Vec::new(),
             states: None,
-            config,
+            weights,
         })
     }
 
@@ -266,16 +229,16 @@ impl CpuEngine {
     /// Those of the source; [`LmError::OtherModel`] if the configuration differs. The engine is
     /// then unchanged, unless a file could not be read to its end.
     pub fn load_weights(&mut self, source: &dyn TensorSource) -> Result<(), LmError> {
-        if *source.config() != self.config {
+        if *source.config() != self.weights.config {
             return Err(LmError::OtherModel);
         }
         source.check()?;
         self.forget();
-        let compact = self.weights.is_compact();
         let alone = Arc::get_mut(&mut self.weights).is_some_and(|weights| weights.is_alone());
         if !alone {
             // Other engines use these weights, or may still ask for them.
-            let own = Weights::new(&self.config, self.kind, compact);
+            let shared = &*self.weights;
+            let own = Weights::new(&shared.config, shared.kind, shared.is_compact());
             self.weights = Arc::new(own);
         }
         match Arc::get_mut(&mut self.weights) {
@@ -291,8 +254,8 @@ impl CpuEngine {
     /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors. The engine
     /// is then unchanged.
     pub fn load_tail(&mut self, tail: &Tail) -> Result<(), LmError> {
-        let packed = self.packed().with_tail_on(tail, &self.executor.pool)?;
-        self.weights = packed.weights;
+        let weights = self.weights.with_tail(tail, &self.executor.pool)?;
+        self.weights = Arc::new(weights);
         self.forget();
         Ok(())
     }
@@ -304,9 +267,10 @@ impl CpuEngine {
     /// # Errors
     /// [`LmError::Blocks`] for no blocks, or more than there are.
     pub fn keep_states(&mut self, blocks: usize) -> Result<(), LmError> {
-        let first = first_of_last(&self.config, blocks)?;
+        let config = &self.weights.config;
+        let first = first_of_last(config, blocks)?;
+        self.states = Some(States::entering(first, config.hidden_size));
         self.forget();
-        self.states = Some(States::entering(first, self.config.hidden_size));
         Ok(())
     }
 
@@ -322,7 +286,7 @@ impl CpuEngine {
         };
         let known = states.common(ids).min(self.len);
         // Before the cache is cut.
-        check_call(&ids[known..], known, self.max_len, self.config.vocab_size)?;
+        check_call(&ids[known..], known, self.max_len, self.vocab_size())?;
         self.truncate(known);
         self.prefill(&ids[known..])?;
         let states = self.states.as_ref();
@@ -335,21 +299,18 @@ impl CpuEngine {
     /// # Errors
     /// [`LmError::OtherModel`] if configuration or type differ. Nothing is changed then.
     pub fn swap_weights(&mut self, packed: &mut PackedWeights) -> Result<(), LmError> {
-        if packed.config != self.config || packed.kind != self.kind {
+        let (own, other) = (&self.weights, &packed.0);
+        if other.config != own.config || other.kind != own.kind {
             return Err(LmError::OtherModel);
         }
-        std::mem::swap(&mut self.weights, &mut packed.weights);
+        std::mem::swap(&mut self.weights, &mut packed.0);
         self.forget();
         Ok(())
     }
 
     /// The weights, for sharing.
     pub fn packed(&self) -> PackedWeights {
-        PackedWeights {
-            config: self.config.clone(),
-            kind: self.kind,
-            weights: Arc::clone(&self.weights),
-        }
+        PackedWeights(Arc::clone(&self.weights))
     }
 
     /// Drops all results of the previous weights.
@@ -366,7 +327,8 @@ impl CpuEngine {
             // length.
             let room = (2 * self.positions).max(len).min(self.max_len);
             if len > self.positions {
-                self.rope = RotaryTables::of_positions(&self.config, self.max_len, room);
+                let config = &self.weights.config;
+                self.rope = RotaryTables::of_positions(config, self.max_len, room);
                 self.positions = room;
             }
             self.scratch.reserve(self.positions.max(len));
@@ -399,7 +361,7 @@ impl CpuEngine {
 
     /// Shape of the model.
     pub fn config(&self) -> &LmConfig {
-        &self.config
+        &self.weights.config
     }
 
     /// The kernels in use, never [`KernelChoice::Auto`].
@@ -438,7 +400,7 @@ impl CpuEngine {
     fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
         self.reserve(self.len + ids.len());
         Pass {
-            config: &self.config,
+            config: &self.weights.config,
             weights: &self.weights,
             executor: &self.executor,
             scratch: &mut self.scratch,
@@ -454,8 +416,9 @@ impl CpuEngine {
         .run(ids, logits);
         self.len += ids.len();
         self.state.clear();
-        if let Some(last) = (logits.len() / self.config.vocab_size).checked_sub(1) {
-            let state = self.scratch.normed(last, self.config.hidden_size);
+        let config = &self.weights.config;
+        if let Some(last) = (logits.len() / config.vocab_size).checked_sub(1) {
+            let state = self.scratch.normed(last, config.hidden_size);
             self.state.extend_from_slice(state);
         }
     }
@@ -475,16 +438,13 @@ impl CpuEngine {
         sequences: &mut [(&mut Self, &[u32])],
         logits: &mut Vec<f32>,
     ) -> Result<usize, LmError> {
-        let Some(vocab) = sequences
-            .first()
-            .map(|(engine, _)| engine.config.vocab_size)
-        else {
+        let Some(vocab) = sequences.first().map(|(engine, _)| engine.vocab_size()) else {
             logits.clear();
             return Ok(0);
         };
         for (engine, ids) in sequences.iter() {
-            check_call(ids, engine.len, engine.max_len, engine.config.vocab_size)?;
-            if engine.config.vocab_size != vocab {
+            check_call(ids, engine.len, engine.max_len, engine.vocab_size())?;
+            if engine.vocab_size() != vocab {
                 return Err(LmError::OtherModel);
             }
         }
@@ -552,7 +512,7 @@ impl CpuEngine {
             )
         }));
         Pass {
-            config: &lead.config,
+            config: &lead.weights.config,
             weights: &lead.weights,
             executor: &lead.executor,
             scratch: &mut lead.scratch,
@@ -570,7 +530,8 @@ impl CpuEngine {
             let mut state = std::mem::take(&mut sequences[i].0.state);
             state.clear();
             let lead = &sequences[0].0;
-            let last = lead.scratch.normed(end - 1, lead.config.hidden_size);
+            let width = lead.weights.config.hidden_size;
+            let last = lead.scratch.normed(end - 1, width);
             state.extend_from_slice(last);
             sequences[i].0.state = state;
         }
@@ -603,7 +564,7 @@ fn pass_tokens(count: usize) -> usize {
 
 impl LanguageModel for CpuEngine {
     fn vocab_size(&self) -> usize {
-        self.config.vocab_size
+        self.weights.config.vocab_size
     }
 
     fn len(&self) -> usize {
@@ -619,8 +580,8 @@ impl LanguageModel for CpuEngine {
     }
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
-        let vocab = self.config.vocab_size;
+        check_call(ids, self.len, self.max_len, self.vocab_size())?;
+        let vocab = self.vocab_size();
         logits.resize(ids.len() * vocab, 0.0);
         let tokens = pass_tokens(ids.len());
         for (ids, logits) in ids.chunks(tokens).zip(logits.chunks_mut(tokens * vocab)) {
@@ -630,7 +591,7 @@ impl LanguageModel for CpuEngine {
     }
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
+        check_call(ids, self.len, self.max_len, self.vocab_size())?;
         for ids in ids.chunks(pass_tokens(ids.len())) {
             self.pass(ids, &mut []);
         }
@@ -638,13 +599,8 @@ impl LanguageModel for CpuEngine {
     }
 
     fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
-        check_call(ids, self.len, self.max_len, self.config.vocab_size)?;
-        logits.resize(
-            self.config
-                .vocab_size
-                .min(ids.len() * self.config.vocab_size),
-            0.0,
-        );
+        check_call(ids, self.len, self.max_len, self.vocab_size())?;
+        logits.resize(ids.len().min(1) * self.vocab_size(), 0.0);
         let mut passes = ids.chunks(pass_tokens(ids.len())).peekable();
         while let Some(ids) = passes.next() {
             let last = passes.peek().is_none();

@@ -105,6 +105,9 @@ pub(crate) enum Embedding {
 
 /// All weights of a model. Models that differ only in their last blocks share the others.
 pub(crate) struct Weights {
+    pub(crate) config: LmConfig,
+    /// Storage of the matrices.
+    pub(crate) kind: WeightType,
     pub(crate) embedding: Arc<Embedding>,
     pub(crate) blocks: Vec<Arc<BlockWeights>>,
     pub(crate) norm: Vec<f32>,
@@ -272,6 +275,8 @@ impl Weights {
             .collect();
         let head = Arc::new(matrix(shapes.head));
         Self {
+            config: config.clone(),
+            kind: weights,
             embedding: Arc::new(match weights {
                 WeightType::F32 => Embedding::F32(arena.take(cells)),
                 WeightType::F16 => Embedding::F16(arena.take(cells)),
@@ -286,13 +291,15 @@ impl Weights {
 
     /// These weights with the last blocks and the last norm of `tail`, which are packed on all
     /// threads. Everything else is shared.
-    pub(crate) fn with_tail(
-        &self,
-        tail: &Tail,
-        weights: WeightType,
-        pool: &Pool,
-    ) -> Result<Self, LmError> {
-        let (config, compact) = (&tail.config, self.is_compact());
+    ///
+    /// # Errors
+    /// [`LmError::OtherModel`] for a tail of another model; a tail that lacks tensors.
+    pub(crate) fn with_tail(&self, tail: &Tail, pool: &Pool) -> Result<Self, LmError> {
+        if tail.config != self.config {
+            return Err(LmError::OtherModel);
+        }
+        TensorSource::check(tail)?;
+        let (config, weights, compact) = (&self.config, self.kind, self.is_compact());
         let shapes = Shapes::of(config);
         let mut blocks = self.blocks[..tail.first].to_vec();
         for layer in tail.first..config.num_layers {
@@ -305,6 +312,8 @@ impl Weights {
             blocks.push(Arc::new(block));
         }
         Ok(Self {
+            config: config.clone(),
+            kind: weights,
             embedding: Arc::clone(&self.embedding),
             blocks,
             norm: norm(tail, FINAL_NORM, config.hidden_size)?,
