@@ -395,6 +395,23 @@ impl CpuEngine {
         self.weights.bytes_per_token()
     }
 
+    /// Runs passes over `ids`, all about as long, and computes as many rows of logits, for the last
+    /// tokens, as `logits` has room for. Returns the number of passes.
+    fn passes(&mut self, ids: &[u32], logits: &mut [f32]) -> usize {
+        let vocab = self.vocab_size();
+        let mut unscored = ids.len() - logits.len() / vocab;
+        let mut rest = logits;
+        let passes = ids.chunks(pass_tokens(ids.len()));
+        let count = passes.len();
+        for ids in passes {
+            let skipped = unscored.min(ids.len());
+            let (rows, behind) = rest.split_at_mut((ids.len() - skipped) * vocab);
+            self.pass(ids, rows);
+            (rest, unscored) = (behind, unscored - skipped);
+        }
+        count
+    }
+
     /// Runs one pass over `ids` and computes as many rows of logits, for the last tokens, as
     /// `logits` has room for.
     fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
@@ -456,13 +473,7 @@ impl CpuEngine {
             let count: usize = now.iter().map(|(_, ids)| ids.len()).sum();
             let (rows, behind) = to.split_at_mut(count * vocab);
             match now {
-                [(engine, ids)] => {
-                    let tokens = pass_tokens(ids.len());
-                    for (ids, rows) in ids.chunks(tokens).zip(rows.chunks_mut(tokens * vocab)) {
-                        engine.pass(ids, rows);
-                        passes += 1;
-                    }
-                }
+                [(engine, ids)] => passes += engine.passes(ids, rows),
                 _ => {
                     Self::pass_together(now, count, rows);
                     passes += 1;
@@ -581,31 +592,21 @@ impl LanguageModel for CpuEngine {
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.vocab_size())?;
-        let vocab = self.vocab_size();
-        logits.resize(ids.len() * vocab, 0.0);
-        let tokens = pass_tokens(ids.len());
-        for (ids, logits) in ids.chunks(tokens).zip(logits.chunks_mut(tokens * vocab)) {
-            self.pass(ids, logits);
-        }
+        logits.resize(ids.len() * self.vocab_size(), 0.0);
+        self.passes(ids, logits);
         Ok(())
     }
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.vocab_size())?;
-        for ids in ids.chunks(pass_tokens(ids.len())) {
-            self.pass(ids, &mut []);
-        }
+        self.passes(ids, &mut []);
         Ok(())
     }
 
     fn prompt(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.vocab_size())?;
         logits.resize(ids.len().min(1) * self.vocab_size(), 0.0);
-        let mut passes = ids.chunks(pass_tokens(ids.len())).peekable();
-        while let Some(ids) = passes.next() {
-            let last = passes.peek().is_none();
-            self.pass(ids, if last { logits } else { &mut [] });
-        }
+        self.passes(ids, logits);
         Ok(())
     }
 
