@@ -247,7 +247,7 @@ impl Pass<'_, '_> {
         (self.count, stretch.count) = (unscored, unscored);
         self.norm(&block.norms.attention_in);
         let keys = panels(self.config.q_width());
-        self.project_qkv(block, keys..block.qkv.panels());
+        self.project_qkv(block, keys..block.qkv.matrix.panels());
         self.keep_keys(layer, block);
         self.scratch
             .hidden
@@ -282,7 +282,7 @@ impl Pass<'_, '_> {
 
     fn attention(&mut self, layer: usize, block: &BlockWeights) {
         self.norm(&block.norms.attention_in);
-        self.project_qkv(block, 0..block.qkv.panels());
+        self.project_qkv(block, 0..block.qkv.matrix.panels());
         self.keep_keys(layer, block);
         self.rotate_queries(layer, block);
         let rule = AttentionRule {
@@ -304,8 +304,8 @@ impl Pass<'_, '_> {
         }
         self.add_branch(Branch {
             half: Half::Attention,
-            matrix: &block.out,
-            bias: &block.out_bias,
+            matrix: &block.out.matrix,
+            bias: &block.out.bias,
             norm: &block.norms.attention_out,
         });
     }
@@ -357,15 +357,21 @@ impl Pass<'_, '_> {
     /// Computes some panels of the fused projection.
     fn project_qkv(&mut self, block: &BlockWeights, panels: Range<usize>) {
         let stride = qkv_stride(self.config);
-        let bias = match block.qkv_bias.as_slice() {
+        let bias = match block.qkv.bias.as_slice() {
             [] => Epilogue::None,
             bias => Epilogue::Bias(bias),
         };
         let scratch = &mut *self.scratch;
         let x = rows(&scratch.normed, self.config.hidden_size, self.count);
         let out = Out::new(&mut scratch.qkv, stride, stride);
-        self.executor
-            .project_panels(x, &block.qkv, panels, bias, &mut scratch.quantised, out);
+        self.executor.project_panels(
+            x,
+            &block.qkv.matrix,
+            panels,
+            bias,
+            &mut scratch.quantised,
+            out,
+        );
     }
 
     /// Normalises and rotates the keys, and writes keys and values to the cache.
@@ -435,18 +441,18 @@ impl Pass<'_, '_> {
         let scratch = &mut *self.scratch;
         let x = rows(&scratch.normed, hidden, self.count);
         let gates = Gates {
-            bias: &block.gate_up_bias,
+            bias: &block.gate_up.bias,
             activation: self.config.block.activation,
         };
         let gate_up = Out::new(&mut scratch.gate_up, stride, stride);
         let gated = Out::new(&mut scratch.gated, inner, inner);
         let quantised = &mut scratch.quantised;
         self.executor
-            .project_gated(x, &block.gate_up, gates, quantised, gate_up, gated);
+            .project_gated(x, &block.gate_up.matrix, gates, quantised, gate_up, gated);
         self.add_branch(Branch {
             half: Half::Mlp,
-            matrix: &block.down,
-            bias: &block.down_bias,
+            matrix: &block.down.matrix,
+            bias: &block.down.bias,
             norm: &block.norms.mlp_out,
         });
     }

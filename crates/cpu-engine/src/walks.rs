@@ -79,8 +79,9 @@ impl<'a> Probe<'a> {
         if weights.bytes_per_token() < WORTH {
             return None;
         }
-        let blocks: Vec<Vec<&PackedMatrix>> = weights.matrices_of_blocks().collect();
-        let bytes = |block: &Vec<&PackedMatrix>| block.iter().map(|w| w.bytes()).sum::<usize>();
+        let blocks = weights.blocks.iter().map(|block| block.matrices());
+        let blocks: Vec<[&PackedMatrix; 4]> = blocks.collect();
+        let bytes = |block: &[&PackedMatrix; 4]| block.iter().map(|w| w.bytes()).sum::<usize>();
         let together = PASS.div_ceil(blocks.first().map_or(1, bytes).max(1));
         let mut slices: Vec<Vec<&PackedMatrix>> =
             blocks.chunks_exact(together).map(<[_]>::concat).collect();

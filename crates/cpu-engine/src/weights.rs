@@ -21,19 +21,18 @@ pub(crate) struct BlockWeights {
     /// Weights of the norms; empty for norms that the block lacks.
     pub(crate) norms: BlockNorms,
     /// Query, key and value projections, each padded to whole panels.
-    pub(crate) qkv: PackedMatrix,
-    /// Biases in the columns of `qkv`, or empty.
-    pub(crate) qkv_bias: Vec<f32>,
-    pub(crate) out: PackedMatrix,
-    /// Bias in the columns of `out`, padded to whole panels, or empty.
-    pub(crate) out_bias: Vec<f32>,
+    pub(crate) qkv: BiasedMatrix,
+    pub(crate) out: BiasedMatrix,
     /// Gate and up projections, panels alternating.
-    pub(crate) gate_up: PackedMatrix,
-    /// Biases in the columns of `gate_up`, or empty.
-    pub(crate) gate_up_bias: Vec<f32>,
-    pub(crate) down: PackedMatrix,
-    /// Bias in the columns of `down`, padded to whole panels, or empty.
-    pub(crate) down_bias: Vec<f32>,
+    pub(crate) gate_up: BiasedMatrix,
+    pub(crate) down: BiasedMatrix,
+}
+
+/// One or more projections as one matrix, and their bias.
+pub(crate) struct BiasedMatrix {
+    pub(crate) matrix: PackedMatrix,
+    /// Bias in the columns of `matrix`, padded to whole panels, or empty.
+    pub(crate) bias: Vec<f32>,
 }
 
 /// Weights of the norms of one block, with the 1 of norms that multiply by `1 + weight` added, or
@@ -375,11 +374,6 @@ impl Weights {
         in_blocks.chain([&*self.head])
     }
 
-    /// The matrices of each block.
-    pub(crate) fn matrices_of_blocks(&self) -> impl Iterator<Item = Vec<&PackedMatrix>> {
-        self.blocks.iter().map(|block| block.matrices().to_vec())
-    }
-
     /// Size in bytes of the matrices, all of which a forward reads.
     pub(crate) fn bytes_per_token(&self) -> usize {
         self.matrices().map(PackedMatrix::bytes).sum()
@@ -389,18 +383,17 @@ impl Weights {
 impl BlockWeights {
     /// A block with room for these matrices, in the order of [`Shapes::block`].
     fn new(config: &LmConfig, [qkv, out, gate_up, down]: [PackedMatrix; 4]) -> Self {
-        let bias = |there: bool, len: usize| vec![0.0; if there { len } else { 0 }];
+        let biased = |matrix: PackedMatrix, there: bool| BiasedMatrix {
+            bias: vec![0.0; if there { matrix.panels() * PANEL } else { 0 }],
+            matrix,
+        };
         let biases = config.block.biases;
         Self {
             norms: BlockNorms::default(),
-            qkv_bias: bias(biases.qkv, qkv.panels() * PANEL),
-            qkv,
-            out_bias: bias(biases.out, out.panels() * PANEL),
-            out,
-            gate_up_bias: bias(biases.mlp, gate_up.panels() * PANEL),
-            gate_up,
-            down_bias: bias(biases.mlp, down.panels() * PANEL),
-            down,
+            qkv: biased(qkv, biases.qkv),
+            out: biased(out, biases.out),
+            gate_up: biased(gate_up, biases.mlp),
+            down: biased(down, biases.mlp),
         }
     }
 
@@ -414,78 +407,59 @@ impl BlockWeights {
         let (d, inner) = (config.hidden_size, config.intermediate_size);
         let (q_width, kv_width) = (config.q_width(), config.kv_width());
         let (q, kv) = (panels(q_width), panels(kv_width));
-        let name = |part: &str| in_layer(layer, part);
         self.norms = BlockNorms::read(source, layer)?;
-        self.load_biases(source, layer)?;
-        let projections = [
-            ("q_proj", 0, q_width),
-            ("k_proj", q, kv_width),
-            ("v_proj", q + kv, kv_width),
+        let qkv = [
+            ("self_attn.q_proj", q_width, 0, 1),
+            ("self_attn.k_proj", kv_width, q, 1),
+            ("self_attn.v_proj", kv_width, q + kv, 1),
         ];
-        let qkv = projections.map(|(projection, first, width)| {
-            let name = name(&format!("self_attn.{projection}.weight"));
-            part(source, name, width, first, 1)
-        });
-        self.qkv.pack(&qkv, pool)?;
-        let out = whole(source, name("self_attn.o_proj.weight"), d);
-        self.out.pack(&out, pool)?;
-        let gate_up = [("gate_proj", 0), ("up_proj", 1)].map(|(projection, first)| {
-            let name = name(&format!("mlp.{projection}.weight"));
-            part(source, name, inner, first, 2)
-        });
-        self.gate_up.pack(&gate_up, pool)?;
-        let down = whole(source, name("mlp.down_proj.weight"), d);
-        self.down.pack(&down, pool)
+        self.qkv.load(source, layer, &qkv, pool)?;
+        let out = [("self_attn.o_proj", d, 0, 1)];
+        self.out.load(source, layer, &out, pool)?;
+        let gate_up = [("mlp.gate_proj", inner, 0, 2), ("mlp.up_proj", inner, 1, 2)];
+        self.gate_up.load(source, layer, &gate_up, pool)?;
+        let down = [("mlp.down_proj", d, 0, 1)];
+        self.down.load(source, layer, &down, pool)
     }
 
-    fn load_biases(&mut self, source: &dyn TensorSource, layer: usize) -> Result<(), LmError> {
-        let config = source.config();
-        let (d, inner) = (config.hidden_size, config.intermediate_size);
-        let (q_width, kv_width) = (config.q_width(), config.kv_width());
-        let (q, kv) = (panels(q_width), panels(kv_width));
-        let biases = config.block.biases;
-        let put = |to: &mut [f32], name: &str, len: usize, (first, step): (usize, usize)| {
-            let bias = vector(source, &in_layer(layer, &format!("{name}.bias")), len)?;
-            for (panel, values) in bias.chunks(PANEL).enumerate() {
-                let at = (first + panel * step) * PANEL;
-                to[at..at + values.len()].copy_from_slice(values);
-            }
-            Ok::<(), LmError>(())
-        };
-        if biases.qkv {
-            put(&mut self.qkv_bias, "self_attn.q_proj", q_width, (0, 1))?;
-            put(&mut self.qkv_bias, "self_attn.k_proj", kv_width, (q, 1))?;
-            put(
-                &mut self.qkv_bias,
-                "self_attn.v_proj",
-                kv_width,
-                (q + kv, 1),
-            )?;
-        }
-        if biases.out {
-            put(&mut self.out_bias, "self_attn.o_proj", d, (0, 1))?;
-        }
-        if biases.mlp {
-            put(&mut self.gate_up_bias, "mlp.gate_proj", inner, (0, 2))?;
-            put(&mut self.gate_up_bias, "mlp.up_proj", inner, (1, 2))?;
-            put(&mut self.down_bias, "mlp.down_proj", d, (0, 1))?;
-        }
-        Ok(())
-    }
-
-    fn matrices(&self) -> [&PackedMatrix; 4] {
+    fn projections(&self) -> [&BiasedMatrix; 4] {
         [&self.qkv, &self.out, &self.gate_up, &self.down]
     }
 
+    pub(crate) fn matrices(&self) -> [&PackedMatrix; 4] {
+        self.projections().map(|biased| &biased.matrix)
+    }
+
     fn vector_bytes(&self) -> usize {
-        let biases = [
-            &self.qkv_bias,
-            &self.out_bias,
-            &self.gate_up_bias,
-            &self.down_bias,
-        ];
-        let biases: usize = biases.into_iter().map(Vec::len).sum();
-        size_of::<f32>() * (self.norms.len() + biases)
+        let biases = self.projections().map(|biased| biased.bias.len());
+        size_of::<f32>() * (self.norms.len() + biases.iter().sum::<usize>())
+    }
+}
+
+impl BiasedMatrix {
+    /// Reads projections of block `layer`, given by name, number of outputs, first panel, and
+    /// distance between panels.
+    fn load(
+        &mut self,
+        source: &dyn TensorSource,
+        layer: usize,
+        projections: &[(&str, usize, usize, usize)],
+        pool: &Pool,
+    ) -> Result<(), LmError> {
+        let name = |projection: &str, kind: &str| in_layer(layer, &format!("{projection}.{kind}"));
+        let mut parts = Vec::new();
+        for &(projection, outputs, first, step) in projections {
+            if !self.bias.is_empty() {
+                let bias = vector(source, &name(projection, "bias"), outputs)?;
+                for (panel, values) in bias.chunks(PANEL).enumerate() {
+                    let at = (first + panel * step) * PANEL;
+                    self.bias[at..at + values.len()].copy_from_slice(values);
+                }
+            }
+            let weights = name(projection, "weight");
+            parts.push(part(source, weights, outputs, first, step));
+        }
+        self.matrix.pack(&parts, pool)
     }
 }
 
