@@ -8,10 +8,10 @@ use lm::{LmConfig, Norms, QkNorm};
 
 use crate::cache::{Cache, CacheShape, Place, Segment, Stored};
 use crate::kernels::fused::{AttentionRule, AttentionScratch, Epilogue};
-use crate::kernels::gemm::Rows;
+use crate::kernels::gemm::{Rows, Store};
 use crate::kernels::out::Out;
 use crate::kernels::panel::PackedMatrix;
-use crate::kernels::parallel::{AttentionCall, Executor, Gates};
+use crate::kernels::parallel::{AttentionCall, Executor};
 use crate::kernels::quant::QuantScratch;
 use crate::kernels::row::PanelRow;
 use crate::kernels::simd::PANEL;
@@ -196,7 +196,7 @@ impl Pass<'_, '_> {
         let x = rows(&self.scratch.normed, width, self.count);
         let (divisor, cap) = (self.config.logit_divisor, self.config.logit_cap);
         let epilogue = match (divisor, cap) {
-            (1.0, None) => Epilogue::None,
+            (1.0, None) => Epilogue::None(Store::Set),
             _ => Epilogue::Logits { divisor, cap },
         };
         self.executor.project(
@@ -324,13 +324,10 @@ impl Pass<'_, '_> {
             let out = Out::new(&mut scratch.hidden, hidden, hidden);
             let quantised = &mut scratch.quantised;
             self.executor
-                .project(x, branch.matrix, Epilogue::Residual, quantised, out);
+                .project(x, branch.matrix, Epilogue::None(Store::Add), quantised, out);
             return;
         }
-        let bias = match branch.bias {
-            [] => Epilogue::None,
-            bias => Epilogue::Bias(bias),
-        };
+        let bias = Epilogue::Bias(branch.bias);
         let out = Out::new(&mut scratch.branch, hidden, hidden);
         self.executor
             .project(x, branch.matrix, bias, &mut scratch.quantised, out);
@@ -357,10 +354,6 @@ impl Pass<'_, '_> {
     /// Computes some panels of the fused projection.
     fn project_qkv(&mut self, block: &BlockWeights, panels: Range<usize>) {
         let stride = qkv_stride(self.config);
-        let bias = match block.qkv.bias.as_slice() {
-            [] => Epilogue::None,
-            bias => Epilogue::Bias(bias),
-        };
         let scratch = &mut *self.scratch;
         let x = rows(&scratch.normed, self.config.hidden_size, self.count);
         let out = Out::new(&mut scratch.qkv, stride, stride);
@@ -368,7 +361,7 @@ impl Pass<'_, '_> {
             x,
             &block.qkv.matrix,
             panels,
-            bias,
+            Epilogue::Bias(&block.qkv.bias),
             &mut scratch.quantised,
             out,
         );
@@ -440,15 +433,17 @@ impl Pass<'_, '_> {
         let stride = 2 * panels(inner) * PANEL;
         let scratch = &mut *self.scratch;
         let x = rows(&scratch.normed, hidden, self.count);
-        let gates = Gates {
-            bias: &block.gate_up.bias,
-            activation: self.config.block.activation,
-        };
-        let gate_up = Out::new(&mut scratch.gate_up, stride, stride);
-        let gated = Out::new(&mut scratch.gated, inner, inner);
-        let quantised = &mut scratch.quantised;
-        self.executor
-            .project_gated(x, &block.gate_up.matrix, gates, quantised, gate_up, gated);
+        self.executor.project_gated(
+            x,
+            &block.gate_up.matrix,
+            Epilogue::Bias(&block.gate_up.bias),
+            &mut scratch.quantised,
+            Out::new(&mut scratch.gate_up, stride, stride),
+            (
+                self.config.block.activation,
+                Out::new(&mut scratch.gated, inner, inner),
+            ),
+        );
         self.add_branch(Branch {
             half: Half::Mlp,
             matrix: &block.down.matrix,

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::kernels::fused::Epilogue;
-use crate::kernels::gemm::Rows;
+use crate::kernels::gemm::{Rows, Store};
 use crate::kernels::out::Out;
 use crate::kernels::panel::PackedMatrix;
 use crate::kernels::parallel::Executor;
@@ -166,7 +166,8 @@ impl Call {
                 count: self.rows,
             };
             let out = Out::new(&mut self.out, width, width);
-            executor.project(x, matrix, Epilogue::None, &mut self.quantised, out);
+            let epilogue = Epilogue::None(Store::Set);
+            executor.project(x, matrix, epilogue, &mut self.quantised, out);
         }
         start.elapsed()
     }

@@ -15,11 +15,9 @@ use super::vector::{GateMul, SoftCap, SoftmaxNumerators};
 /// Step that follows a projection.
 #[derive(Clone, Copy)]
 pub(crate) enum Epilogue<'a> {
-    /// No step.
-    None,
-    /// The result is added to the output, which holds the residual stream.
-    Residual,
-    /// A bias per output column, padded to whole panels.
+    /// No step. The product is stored in this way.
+    None(Store),
+    /// A bias per output column, padded to whole panels; empty for none.
     Bias(&'a [f32]),
     /// Logits are divided by a number and, with a cap, become `cap * tanh(x / cap)`.
     Logits {
@@ -31,14 +29,17 @@ pub(crate) enum Epilogue<'a> {
 }
 
 /// A projection and its epilogue.
-pub(crate) struct Projection<'a, 'o, T> {
+pub(crate) struct Projection<'a, T> {
     pub(crate) operands: T,
     pub(crate) panels: Range<usize>,
     pub(crate) epilogue: Epilogue<'a>,
-    pub(crate) out: &'a mut Out<'o>,
+    pub(crate) out: Out<'a>,
+    /// If panels of gate and up projections alternate: the activation, and the matrix that receives
+    /// `activation(gate) * up`.
+    pub(crate) gated: Option<(Activation, Out<'a>)>,
 }
 
-impl<T: Operands> Kernel for Projection<'_, '_, T> {
+impl<T: Operands> Kernel for Projection<'_, T> {
     type Output = ();
 
     const NARROW: bool = T::NARROW;
@@ -49,22 +50,32 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
             operands,
             panels,
             epilogue,
-            out,
+            mut out,
+            gated,
         } = self;
         let store = match epilogue {
-            Epilogue::Residual => Store::Add,
+            Epilogue::None(store) => store,
             _ => Store::Set,
         };
         Gemm {
             operands,
             panels: panels.clone(),
-            out,
+            out: &mut out,
             store,
         }
         .run(simd);
         match epilogue {
-            Epilogue::None | Epilogue::Residual => {}
-            Epilogue::Bias(bias) => add_bias(out, operands.rows(), panels, bias),
+            Epilogue::None(_) | Epilogue::Bias([]) => {}
+            Epilogue::Bias(bias) => {
+                for row in 0..operands.rows() {
+                    for panel in panels.clone() {
+                        let bias = &bias[panel * PANEL..];
+                        for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
+                            *value += bias;
+                        }
+                    }
+                }
+            }
             Epilogue::Logits { divisor, cap } => {
                 for row in 0..operands.rows() {
                     for panel in panels.clone() {
@@ -83,68 +94,13 @@ impl<T: Operands> Kernel for Projection<'_, '_, T> {
                 }
             }
         }
-    }
-}
-
-/// Adds a bias, padded to whole panels, to some columns of every row.
-#[inline(always)]
-fn add_bias(out: &mut Out<'_>, rows: usize, panels: Range<usize>, bias: &[f32]) {
-    for row in 0..rows {
-        for panel in panels.clone() {
-            let bias = &bias[panel * PANEL..];
-            for (value, bias) in out.panel(row, panel).iter_mut().zip(bias) {
-                *value += bias;
-            }
-        }
-    }
-}
-
-/// Gate and up projections (panels alternate) followed by `activation(gate) * up`.
-pub(crate) struct GatedProjection<'a, 'o, T> {
-    pub(crate) operands: T,
-    /// Indices of the pairs of panels.
-    pub(crate) pairs: Range<usize>,
-    /// Bias of the projections, in their columns; empty for none.
-    pub(crate) bias: &'a [f32],
-    pub(crate) activation: Activation,
-    /// Receives the projections, gate and up panels alternating.
-    pub(crate) gate_up: &'a mut Out<'o>,
-    /// Receives the activations.
-    pub(crate) out: &'a mut Out<'o>,
-}
-
-impl<T: Operands> Kernel for GatedProjection<'_, '_, T> {
-    type Output = ();
-
-    const NARROW: bool = T::NARROW;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Self {
-            operands,
-            pairs,
-            bias,
-            activation,
-            gate_up,
-            out,
-        } = self;
-        let panels = 2 * pairs.start..2 * pairs.end;
-        Gemm {
-            operands,
-            panels: panels.clone(),
-            out: &mut *gate_up,
-            store: Store::Set,
-        }
-        .run(simd);
-        if !bias.is_empty() {
-            add_bias(gate_up, operands.rows(), panels, bias);
-        }
+        let Some((activation, mut gated)) = gated else {
+            return;
+        };
         for row in 0..operands.rows() {
-            for pair in pairs.clone() {
-                let (gate, up) = gate_up
-                    .range(row, 2 * pair * PANEL, 2 * PANEL)
-                    .split_at(PANEL);
-                let out = out.panel(row, pair);
+            for pair in panels.start / 2..panels.end / 2 {
+                let (gate, up) = out.range(row, 2 * pair * PANEL, 2 * PANEL).split_at(PANEL);
+                let out = gated.panel(row, pair);
                 let width = out.len();
                 GateMul {
                     activation,

@@ -16,9 +16,7 @@ use crate::pool::Pool;
 
 use super::Kernels;
 use super::compact::{CompactChains, Exact, Rounded};
-use super::fused::{
-    Attention, AttentionRule, AttentionScratch, Epilogue, GatedProjection, Projection, QUERY_ROWS,
-};
+use super::fused::{Attention, AttentionRule, AttentionScratch, Epilogue, Projection, QUERY_ROWS};
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
 use super::pairs::{PairChains, RoundPairs, stride};
@@ -59,57 +57,14 @@ pub(crate) struct Executor {
     pub(crate) pool: Arc<Pool>,
 }
 
-/// Work on a range of columns. Ranges of different calls are disjoint.
-trait ColumnWork: Sync {
-    fn run<T: Operands>(&self, kernels: Kernels, operands: T, units: Range<usize>);
-}
-
-struct Project<'a> {
+/// A projection whose columns the threads divide.
+struct Product<'a> {
+    w: &'a PackedMatrix,
+    panels: Range<usize>,
     epilogue: Epilogue<'a>,
     out: SharedOut<'a>,
-}
-
-impl ColumnWork for Project<'_> {
-    fn run<T: Operands>(&self, kernels: Kernels, operands: T, panels: Range<usize>) {
-        // SAFETY: calls get disjoint ranges of panels, hence of columns.
-        let out = &mut unsafe { self.out.claim() };
-        kernels.run(Projection {
-            operands,
-            panels,
-            epilogue: self.epilogue,
-            out,
-        });
-    }
-}
-
-struct ProjectGated<'a> {
-    gates: Gates<'a>,
-    gate_up: SharedOut<'a>,
-    out: SharedOut<'a>,
-}
-
-impl ColumnWork for ProjectGated<'_> {
-    fn run<T: Operands>(&self, kernels: Kernels, operands: T, pairs: Range<usize>) {
-        // SAFETY: calls get disjoint ranges of panel pairs, hence of columns of both outputs.
-        let (gate_up, out) = unsafe { (&mut self.gate_up.claim(), &mut self.out.claim()) };
-        kernels.run(GatedProjection {
-            operands,
-            pairs,
-            bias: self.gates.bias,
-            activation: self.gates.activation,
-            gate_up,
-            out,
-        });
-    }
-}
-
-/// Steps between gate and up projections and their product.
-#[derive(Clone, Copy)]
-pub(crate) struct Gates<'a> {
-    /// Biases of the projections, panels of gate and up alternating; empty for none.
-    pub(crate) bias: &'a [f32],
-    /// Activation of the gate.
-    pub(crate) activation: Activation,
+    /// As in [`Projection`].
+    gated: Option<(Activation, SharedOut<'a>)>,
 }
 
 /// Arguments of attention of one block in one call.
@@ -174,50 +129,45 @@ impl Executor {
         quantised: &mut QuantScratch,
         out: Out<'_>,
     ) {
-        let out = SharedOut::new(out);
-        let columns = Columns { w, panels, unit: 1 };
-        self.multiply(x, columns, quantised, &Project { epilogue, out });
+        let product = Product {
+            w,
+            panels,
+            epilogue,
+            out: SharedOut::new(out),
+            gated: None,
+        };
+        self.multiply(x, quantised, &product);
     }
 
-    /// `out = activation(x * gate) * (x * up)`, panels of gate and up alternating in `w`.
+    /// `out = activation(gate) * up`, where panels of `gate` and `up` alternate in `gate_up =
+    /// epilogue(x * w)`.
     pub(crate) fn project_gated(
         &self,
         x: Rows<'_>,
         w: &PackedMatrix,
-        gates: Gates<'_>,
+        epilogue: Epilogue<'_>,
         quantised: &mut QuantScratch,
         gate_up: Out<'_>,
-        out: Out<'_>,
+        (activation, out): (Activation, Out<'_>),
     ) {
-        let (gate_up, out) = (SharedOut::new(gate_up), SharedOut::new(out));
-        let columns = Columns {
+        let product = Product {
             w,
             panels: 0..w.panels(),
-            unit: 2,
+            epilogue,
+            out: SharedOut::new(gate_up),
+            gated: Some((activation, SharedOut::new(out))),
         };
-        let work = ProjectGated {
-            gates,
-            gate_up,
-            out,
-        };
-        self.multiply(x, columns, quantised, &work);
+        self.multiply(x, quantised, &product);
     }
 
-    /// Runs `work` over `columns`.
-    fn multiply(
-        &self,
-        x: Rows<'_>,
-        columns: Columns<'_>,
-        quantised: &mut QuantScratch,
-        work: &impl ColumnWork,
-    ) {
+    fn multiply(&self, x: Rows<'_>, quantised: &mut QuantScratch, product: &Product<'_>) {
         if x.count == 0 {
             return;
         }
-        let w = columns.w;
+        let w = product.w;
         match w.data() {
-            PanelData::F32(rows) => self.spread(chains(x, rows, w.inputs()), columns, work),
-            PanelData::F16(rows) => self.spread(chains(x, rows, w.inputs()), columns, work),
+            PanelData::F32(rows) => self.spread(chains(x, rows, w.inputs()), product),
+            PanelData::F16(rows) => self.spread(chains(x, rows, w.inputs()), product),
             PanelData::Bf16(rows) => {
                 let operands = PairChains {
                     x: self.round(x, w, quantised),
@@ -225,7 +175,7 @@ impl Executor {
                     rows,
                     inputs: w.inputs(),
                 };
-                self.spread(operands, columns, work);
+                self.spread(operands, product);
             }
             PanelData::CompactF32(panels) => {
                 let operands = CompactChains {
@@ -233,7 +183,7 @@ impl Executor {
                     w: panels,
                     inputs: w.inputs(),
                 };
-                self.spread(operands, columns, work);
+                self.spread(operands, product);
             }
             PanelData::CompactBf16(panels) => {
                 let operands = CompactChains {
@@ -244,10 +194,10 @@ impl Executor {
                     w: panels,
                     inputs: w.inputs(),
                 };
-                self.spread(operands, columns, work);
+                self.spread(operands, product);
             }
-            PanelData::Int8(panels) => self.integers(x, columns, panels, quantised, work),
-            PanelData::Int4(panels) => self.integers(x, columns, panels, quantised, work),
+            PanelData::Int8(panels) => self.integers(x, panels, quantised, product),
+            PanelData::Int4(panels) => self.integers(x, panels, quantised, product),
         }
     }
 
@@ -314,12 +264,11 @@ impl Executor {
     fn integers<R: IntRow>(
         &self,
         x: Rows<'_>,
-        columns: Columns<'_>,
         panels: &IntPanels<R>,
         quantised: &mut QuantScratch,
-        work: &impl ColumnWork,
+        product: &Product<'_>,
     ) {
-        let inputs = columns.w.inputs();
+        let inputs = product.w.inputs();
         self.quantise::<R>(x, inputs, quantised);
         let operands = IntGroups {
             x: quantised.rows::<R>(x.count, inputs),
@@ -328,22 +277,32 @@ impl Executor {
             units: &panels.units,
             inputs,
         };
-        self.spread(operands, columns, work);
+        self.spread(operands, product);
     }
 
-    fn spread<T: Operands + Sync>(
-        &self,
-        operands: T,
-        Columns { w, panels, unit }: Columns<'_>,
-        work: &impl ColumnWork,
-    ) {
+    fn spread<T: Operands + Sync>(&self, operands: T, product: &Product<'_>) {
+        let (w, panels) = (product.w, &product.panels);
+        // Number of panels that are taken together.
+        let unit = if product.gated.is_some() { 2 } else { 1 };
         let cost = unit * w.inputs() * PANEL * (operands.rows() + READ_COST);
         let bytes = w.bytes() / w.panels() * panels.len();
         let chunks = self.chunks(panels.len() / unit, MIN_PANELS / unit, cost, bytes);
-        let first = panels.start / unit;
         self.pool.run(chunks.count(), &|chunk, _| {
             let Range { start, end } = chunks.range(chunk);
-            work.run(self.weights, operands, first + start..first + end);
+            // SAFETY: chunks are disjoint ranges of panels, or of pairs of panels, hence of columns
+            // of both outputs.
+            let out = unsafe { product.out.claim() };
+            let gated = product.gated.as_ref().map(|(activation, out)| {
+                // SAFETY: as above.
+                (*activation, unsafe { out.claim() })
+            });
+            self.weights.run(Projection {
+                operands,
+                panels: panels.start + unit * start..panels.start + unit * end,
+                epilogue: product.epilogue,
+                out,
+                gated,
+            });
         });
     }
 
@@ -415,15 +374,6 @@ impl<'a, R: PanelRow> AttentionCall<'a, R> {
             out,
         }
     }
-}
-
-/// The part of a matrix that a call multiplies with.
-#[derive(Clone)]
-struct Columns<'a> {
-    w: &'a PackedMatrix,
-    panels: Range<usize>,
-    /// Number of panels that are taken together.
-    unit: usize,
 }
 
 /// Division of `units` into ranges whose bounds are multiples of `granule`, except for the end.
