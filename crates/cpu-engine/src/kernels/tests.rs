@@ -6,12 +6,12 @@ mod compact;
 use proptest::prelude::*;
 
 use super::Kernels;
-use super::compact::{CompactChains, Exact, Rounded};
-use super::gemm::{Chains, Gemm, Operands, Panels, Rows, Store};
+use super::fused::Epilogue;
+use super::gemm::{Rows, Store};
 use super::out::Out;
-use super::pairs::{PairChains, RoundPairs, stride};
-use super::panel::{PackedMatrix, PanelData};
-use super::quant::{Int4Row, Int8Row, IntGroups, IntRow, QuantScratch, Quantize};
+use super::panel::PackedMatrix;
+use super::parallel::Executor;
+use super::quant::QuantScratch;
 use super::simd::{Kernel, LANES, PANEL, Simd};
 use super::vector::{RmsNorm, SoftmaxNumerators, exp};
 use crate::KernelChoice;
@@ -251,98 +251,23 @@ fn pool() -> Arc<Pool> {
 }
 
 impl Case {
+    /// The product by one thread, in the way of an engine.
     fn run(&self, kernels: Kernels, packed: &PackedMatrix) -> Vec<f32> {
+        let executor = Executor {
+            kernels,
+            weights: kernels,
+            pool: Pool::shared(1).unwrap(),
+        };
         let x = Rows {
             data: &self.x,
             stride: self.inputs,
             count: self.count,
         };
-        let (inner, stride) = ((0, self.inputs), self.inputs);
-        match packed.data() {
-            PanelData::F32(rows) => {
-                let w = Panels { rows, stride };
-                self.product(kernels, packed, Chains { x, w, inner })
-            }
-            PanelData::F16(rows) => {
-                let w = Panels { rows, stride };
-                self.product(kernels, packed, Chains { x, w, inner })
-            }
-            PanelData::Bf16(rows) => {
-                let operands = PairChains {
-                    x: &self.rounded(kernels, x),
-                    count: self.count,
-                    rows,
-                    inputs: self.inputs,
-                };
-                self.product(kernels, packed, operands)
-            }
-            PanelData::CompactF32(w) => {
-                let operands = CompactChains {
-                    x: Exact(x),
-                    w,
-                    inputs: self.inputs,
-                };
-                self.product(kernels, packed, operands)
-            }
-            PanelData::CompactBf16(w) => {
-                let operands = CompactChains {
-                    x: Rounded {
-                        words: &self.rounded(kernels, x),
-                        count: self.count,
-                    },
-                    w,
-                    inputs: self.inputs,
-                };
-                self.product(kernels, packed, operands)
-            }
-            PanelData::Int8(panels) => {
-                let quantised = quantise::<Int8Row>(kernels, x, self.inputs);
-                let operands = IntGroups {
-                    x: quantised.rows::<Int8Row>(self.count, self.inputs),
-                    rows: &panels.rows,
-                    scales: &panels.scales,
-                    units: &panels.units,
-                    inputs: self.inputs,
-                };
-                self.product(kernels, packed, operands)
-            }
-            PanelData::Int4(panels) => {
-                let quantised = quantise::<Int4Row>(kernels, x, self.inputs);
-                let operands = IntGroups {
-                    x: quantised.rows::<Int4Row>(self.count, self.inputs),
-                    rows: &panels.rows,
-                    scales: &panels.scales,
-                    units: &panels.units,
-                    inputs: self.inputs,
-                };
-                self.product(kernels, packed, operands)
-            }
-        }
-    }
-
-    fn rounded(&self, kernels: Kernels, x: Rows<'_>) -> Vec<i32> {
-        let mut to = vec![0; self.count * stride(self.inputs)];
-        kernels.run(RoundPairs {
-            x,
-            width: self.inputs,
-            to: &mut to,
-        });
-        to
-    }
-
-    fn product(
-        &self,
-        kernels: Kernels,
-        packed: &PackedMatrix,
-        operands: impl Operands,
-    ) -> Vec<f32> {
+        let mut quantised = QuantScratch::new(self.count, self.inputs);
         let mut data = self.before.clone();
-        kernels.run(Gemm {
-            operands,
-            panels: 0..packed.panels(),
-            out: &mut Out::new(&mut data, self.outputs, self.outputs),
-            store: self.store,
-        });
+        let out = Out::new(&mut data, self.outputs, self.outputs);
+        let epilogue = Epilogue::None(self.store);
+        executor.project(x, packed, epilogue, &mut quantised, out);
         data
     }
 
@@ -398,21 +323,6 @@ impl Case {
     fn column(&self, column: usize) -> &[f32] {
         &self.w[column * self.inputs..][..self.inputs]
     }
-}
-
-fn quantise<R: IntRow>(kernels: Kernels, x: Rows<'_>, width: usize) -> QuantScratch {
-    let mut to = QuantScratch::new(x.count, width);
-    let (scales, corrections, words) = to.parts::<R>(x.count, width);
-    kernels.run(Quantize::<R> {
-        x,
-        width,
-        first: 0,
-        scales,
-        corrections,
-        words,
-        format: std::marker::PhantomData,
-    });
-    to
 }
 
 /// The scale of a group of weights before it is stored.
