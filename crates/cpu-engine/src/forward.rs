@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 use lm::host::{RotaryTable, RotaryTables};
 use lm::{LmConfig, Norms, QkNorm};
 
-use crate::cache::{Cache, CacheShape, Place, Segment, Stored};
-use crate::kernels::fused::{AttentionRule, AttentionScratch, Epilogue};
+use crate::cache::{Cache, Place, Stored};
+use crate::kernels::fused::{AttentionCall, AttentionScratch, Epilogue};
 use crate::kernels::gemm::{Rows, Store};
 use crate::kernels::out::Out;
 use crate::kernels::panel::PackedMatrix;
-use crate::kernels::parallel::{AttentionCall, Executor};
+use crate::kernels::parallel::Executor;
 use crate::kernels::quant::QuantScratch;
-use crate::kernels::row::PanelRow;
+
 use crate::kernels::simd::PANEL;
 use crate::kernels::vector::RmsNorm;
 use crate::states::States;
@@ -285,20 +285,29 @@ impl Pass<'_, '_> {
         self.project_qkv(block, 0..block.qkv.matrix.panels());
         self.keep_keys(layer, block);
         self.rotate_queries(layer, block);
-        let rule = AttentionRule {
-            scale: self.config.block.attention_scale,
-            cap: self.config.block.attention_cap,
-            window: self.config.layer(layer).window.unwrap_or(usize::MAX),
-        };
-        let group = self.config.num_heads / self.config.num_kv_heads;
+        let (config, executor, width) = (self.config, self.executor, self.config.q_width());
         let mut row = 0;
         for stretch in &*self.stretches {
-            let (at, shape) = ((stretch.start, stretch.count), stretch.cache.shape());
-            let width = self.config.q_width();
-            let to = (self.executor, &mut *self.scratch, width, row);
+            let Scratch {
+                queries,
+                mixed,
+                attention,
+                ..
+            } = &mut *self.scratch;
+            let call = AttentionCall {
+                queries: &queries[row * width..],
+                shape: stretch.cache.shape(),
+                start: stretch.start,
+                count: stretch.count,
+                group: config.num_heads / config.num_kv_heads,
+                scale: config.block.attention_scale,
+                cap: config.block.attention_cap,
+                window: config.layer(layer).window.unwrap_or(usize::MAX),
+            };
+            let out = Out::new(&mut mixed[row * width..], width, width);
             match &stretch.cache.stored {
-                Stored::F32(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
-                Stored::F16(blocks) => attend(to, blocks.of(layer), (shape, rule), at, group),
+                Stored::F32(blocks) => executor.attend(call, blocks.of(layer), attention, out),
+                Stored::F16(blocks) => executor.attend(call, blocks.of(layer), attention, out),
             }
             row += stretch.count;
         }
@@ -502,28 +511,6 @@ fn turn(rope: Option<&RotaryTable>, position: usize, head: &[f32], to: &mut [f32
         Some(table) => table.rotate(position, head, to),
         None => to.copy_from_slice(head),
     }
-}
-
-/// Attention over the cache of a block, for `count` tokens from position `start` on. They are the
-/// rows of the pass from `row` on.
-fn attend<R: PanelRow>(
-    (executor, scratch, width, row): (&Executor, &mut Scratch, usize, usize),
-    segments: &[Segment<R>],
-    (shape, rule): (CacheShape, AttentionRule),
-    (start, count): (usize, usize),
-    group: usize,
-) {
-    let call = AttentionCall {
-        queries: &scratch.queries[row * width..],
-        segments,
-        shape,
-        rule,
-        start,
-        count,
-        group,
-    };
-    let out = Out::new(&mut scratch.mixed[row * width..], width, width);
-    executor.attend(call, &scratch.attention, out);
 }
 
 /// The first `count` rows of a dense buffer.

@@ -161,9 +161,19 @@ impl AttentionScratch {
     }
 }
 
-/// Rule by which a layer computes its scores.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionRule {
+/// Causal attention of one block in one call.
+#[derive(Clone, Copy)]
+pub(crate) struct AttentionCall<'a> {
+    /// Queries, `[kv_heads][positions][group][head_dim]`.
+    pub(crate) queries: &'a [f32],
+    /// Shape of the cache.
+    pub(crate) shape: CacheShape,
+    /// Number of positions in the cache before this call.
+    pub(crate) start: usize,
+    /// Number of new positions.
+    pub(crate) count: usize,
+    /// Number of query heads per key/value head.
+    pub(crate) group: usize,
     /// Factor of the products of queries and keys.
     pub(crate) scale: f32,
     /// Soft cap of the scores.
@@ -172,36 +182,27 @@ pub(crate) struct AttentionRule {
     pub(crate) window: usize,
 }
 
-/// Causal attention of a few query rows that share one key/value head.
-pub(crate) struct Attention<'a, 'o, R> {
-    /// All queries of the key/value head: those of the query heads that share it, position after
-    /// position.
-    pub(crate) queries: Rows<'a>,
-    /// Rows of `queries` that this task computes.
-    pub(crate) rows: Range<usize>,
-    /// Number of query heads per key/value head.
-    pub(crate) group: usize,
-    /// Index of the key/value head.
-    pub(crate) kv_head: usize,
-    /// Position of the first query.
-    pub(crate) start: usize,
-    /// Shape of the cache.
-    pub(crate) shape: CacheShape,
+/// The part of a call for a few query rows that share one key/value head.
+pub(crate) struct Attention<'a, R> {
+    pub(crate) call: AttentionCall<'a>,
     /// Keys and values of every head.
     pub(crate) segments: &'a [Segment<R>],
-    /// Scale, cap and window of the scores.
-    pub(crate) rule: AttentionRule,
+    /// Index of the key/value head.
+    pub(crate) kv_head: usize,
+    /// Rows that this task computes, among the queries of the head: those of the query heads that
+    /// share it, position after position.
+    pub(crate) rows: Range<usize>,
     pub(crate) scratch: &'a mut AttentionScratch,
     /// `[positions, heads * head_dim]`.
-    pub(crate) out: &'a mut Out<'o>,
+    pub(crate) out: Out<'a>,
 }
 
-impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
+impl<R: PanelRow> Kernel for Attention<'_, R> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, simd: S) {
-        let head_dim = self.shape.head_dim;
+        let (head_dim, group) = (self.call.shape.head_dim, self.call.group);
         let mut sums = [0.0; QUERY_ROWS];
         self.score(simd);
         for (i, sum) in sums.iter_mut().enumerate().take(self.rows.len()) {
@@ -209,8 +210,8 @@ impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
             let (first, context) = (self.first(i), self.context(i));
             let (from, padded) = (first / PANEL * PANEL, context.next_multiple_of(LANES));
             let scores = &mut self.scratch.scores[i * self.scratch.score_stride..][from..padded];
-            let mut scale = self.rule.scale;
-            if let Some(cap) = self.rule.cap {
+            let mut scale = self.call.scale;
+            if let Some(cap) = self.call.cap {
                 SoftCap {
                     values: &mut *scores,
                     factor: scale,
@@ -226,9 +227,9 @@ impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
         self.mix(simd);
         for (i, sum) in sums.iter().enumerate().take(self.rows.len()) {
             let row = self.rows.start + i;
-            let head = self.kv_head * self.group + row % self.group;
+            let head = self.kv_head * group + row % group;
             let mixed = &self.scratch.mixed[i * self.scratch.head_stride..][..head_dim];
-            let out = self.out.range(row / self.group, head * head_dim, head_dim);
+            let out = self.out.range(row / group, head * head_dim, head_dim);
             let inverse = 1.0 / sum;
             for (out, mixed) in out.iter_mut().zip(mixed) {
                 *out = mixed * inverse;
@@ -237,48 +238,52 @@ impl<R: PanelRow> Kernel for Attention<'_, '_, R> {
     }
 }
 
-impl<'a, R: PanelRow> Attention<'a, '_, R> {
+impl<'a, R: PanelRow> Attention<'a, R> {
     /// Number of positions up to and including that of row `i`, which are the ones it may attend
     /// to.
     #[inline(always)]
     fn context(&self, i: usize) -> usize {
-        self.start + (self.rows.start + i) / self.group + 1
+        self.call.start + (self.rows.start + i) / self.call.group + 1
     }
 
     /// The keys of this head in a segment.
     #[inline(always)]
     fn keys(&self, segment: &'a Segment<R>) -> Panels<'a, R> {
-        let len = self.shape.positions / PANEL * self.shape.head_dim;
+        let shape = &self.call.shape;
+        let len = shape.positions / PANEL * shape.head_dim;
         Panels {
             rows: &segment.keys[self.kv_head * len..][..len],
-            stride: self.shape.head_dim,
+            stride: shape.head_dim,
         }
     }
 
     /// The values of this head in a segment.
     #[inline(always)]
     fn values(&self, segment: &'a Segment<R>) -> Panels<'a, R> {
-        let len = self.shape.head_dim.div_ceil(PANEL) * self.shape.positions;
+        let shape = &self.call.shape;
+        let len = shape.head_dim.div_ceil(PANEL) * shape.positions;
         Panels {
             rows: &segment.values[self.kv_head * len..][..len],
-            stride: self.shape.positions,
+            stride: shape.positions,
         }
     }
 
     /// The first position that row `i` of this task attends to.
     #[inline(always)]
     fn first(&self, i: usize) -> usize {
-        self.context(i).saturating_sub(self.rule.window)
+        self.context(i).saturating_sub(self.call.window)
     }
 
     /// Computes the scores of every row for all positions that any of the rows attends to.
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
         let longest = self.context(self.rows.len() - 1);
-        let (stride, positions) = (self.scratch.score_stride, self.shape.positions);
+        let AttentionCall { queries, shape, .. } = self.call;
+        let (stride, positions) = (self.scratch.score_stride, shape.positions);
+        let row = self.kv_head * self.call.count * self.call.group + self.rows.start;
         let x = Rows {
-            data: &self.queries.data[self.rows.start * self.queries.stride..],
-            stride: self.queries.stride,
+            data: &queries[row * shape.head_dim..],
+            stride: shape.head_dim,
             count: self.rows.len(),
         };
         let segments = self.segments;
@@ -291,7 +296,7 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
                 operands: Chains {
                     x,
                     w,
-                    inner: (0, self.shape.head_dim),
+                    inner: (0, shape.head_dim),
                 },
                 panels: unseen..columns / PANEL,
                 out: &mut Out::new(&mut self.scratch.scores[start..], stride, columns),
@@ -340,11 +345,12 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
         positions: Range<usize>,
         mut store: Store,
     ) {
+        let shape = self.call.shape;
         let mut start = positions.start;
         while start < positions.end {
-            let segment = start / self.shape.positions;
-            let first = segment * self.shape.positions;
-            let end = positions.end.min(first + self.shape.positions);
+            let segment = start / shape.positions;
+            let first = segment * shape.positions;
+            let end = positions.end.min(first + shape.positions);
             let segments = self.segments;
             let w = self.values(&segments[segment]);
             let AttentionScratch {
@@ -361,7 +367,7 @@ impl<'a, R: PanelRow> Attention<'a, '_, R> {
             let inner = (start - first, end - first);
             Gemm {
                 operands: Chains { x, w, inner },
-                panels: 0..self.shape.head_dim.div_ceil(PANEL),
+                panels: 0..shape.head_dim.div_ceil(PANEL),
                 out: &mut Out::new(&mut mixed[row * *head_stride..], *head_stride, *head_stride),
                 store,
             }

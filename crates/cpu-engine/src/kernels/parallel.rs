@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use lm::Activation;
 
-use crate::cache::{CacheShape, Segment};
+use crate::cache::Segment;
 use crate::pool::Pool;
 
 use super::Kernels;
 use super::compact::{CompactChains, Exact, Rounded};
-use super::fused::{Attention, AttentionRule, AttentionScratch, Epilogue, Projection, QUERY_ROWS};
+use super::fused::{Attention, AttentionCall, AttentionScratch, Epilogue, Projection, QUERY_ROWS};
 use super::gemm::{Chains, Operands, Panels, Rows};
 use super::out::{Out, SharedOut};
 use super::pairs::{PairChains, RoundPairs, stride};
@@ -65,22 +65,6 @@ struct Product<'a> {
     out: SharedOut<'a>,
     /// As in [`Projection`].
     gated: Option<(Activation, SharedOut<'a>)>,
-}
-
-/// Arguments of attention of one block in one call.
-#[derive(Clone, Copy)]
-pub(crate) struct AttentionCall<'a, R> {
-    /// Queries, `[kv_heads][positions][group][head_dim]`.
-    pub(crate) queries: &'a [f32],
-    /// Keys and values.
-    pub(crate) segments: &'a [Segment<R>],
-    pub(crate) shape: CacheShape,
-    /// Number of positions in the cache before this call.
-    pub(crate) start: usize,
-    /// Number of new positions.
-    pub(crate) count: usize,
-    pub(crate) group: usize,
-    pub(crate) rule: AttentionRule,
 }
 
 impl Executor {
@@ -309,7 +293,8 @@ impl Executor {
     /// Attention of every head; `out` is `[count, heads * head_dim]`.
     pub(crate) fn attend<R: PanelRow>(
         &self,
-        call: AttentionCall<'_, R>,
+        call: AttentionCall<'_>,
+        segments: &[Segment<R>],
         scratch: &[Mutex<AttentionScratch>],
         out: Out<'_>,
     ) {
@@ -319,7 +304,7 @@ impl Executor {
         }
         let tiles = rows.div_ceil(QUERY_ROWS);
         let tasks = tiles * call.shape.kv_heads;
-        let seen = (call.start + call.count).min(call.rule.window);
+        let seen = (call.start + call.count).min(call.window);
         let cost = 2 * seen * call.shape.head_dim * rows.div_ceil(tiles);
         let chunks = self.chunks(tasks, 1, cost, usize::MAX);
         let out = SharedOut::new(out);
@@ -332,10 +317,15 @@ impl Executor {
                 let (kv_head, tile) = (task / tiles, task % tiles);
                 // SAFETY: a task writes one head group's columns of its own rows; tasks are
                 // disjoint.
-                let mut out = unsafe { out.claim() };
-                let rows = tile * rows / tiles..(tile + 1) * rows / tiles;
-                self.kernels
-                    .run(call.task(kv_head, rows, &mut scratch, &mut out));
+                let out = unsafe { out.claim() };
+                self.kernels.run(Attention {
+                    call,
+                    segments,
+                    kv_head,
+                    rows: tile * rows / tiles..(tile + 1) * rows / tiles,
+                    scratch: &mut scratch,
+                    out,
+                });
             }
         });
     }
@@ -343,36 +333,6 @@ impl Executor {
     /// Runs a kernel on this thread.
     pub(crate) fn inline<K: Kernel>(&self, kernel: K) -> K::Output {
         self.kernels.run(kernel)
-    }
-}
-
-impl<'a, R: PanelRow> AttentionCall<'a, R> {
-    /// The part of the call for some query rows of one key/value head.
-    fn task<'o>(
-        self,
-        kv_head: usize,
-        rows: Range<usize>,
-        scratch: &'a mut AttentionScratch,
-        out: &'a mut Out<'o>,
-    ) -> Attention<'a, 'o, R> {
-        let head_dim = self.shape.head_dim;
-        let query_len = self.count * self.group * head_dim;
-        Attention {
-            queries: Rows {
-                data: &self.queries[kv_head * query_len..][..query_len],
-                stride: head_dim,
-                count: self.count * self.group,
-            },
-            rows,
-            group: self.group,
-            kv_head,
-            start: self.start,
-            rule: self.rule,
-            shape: self.shape,
-            segments: self.segments,
-            scratch,
-            out,
-        }
     }
 }
 
