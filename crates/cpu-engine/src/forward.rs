@@ -10,14 +10,12 @@ use crate::cache::{Cache, Place, Stored};
 use crate::kernels::fused::{AttentionCall, AttentionScratch, Epilogue};
 use crate::kernels::gemm::{Rows, Store};
 use crate::kernels::out::Out;
-use crate::kernels::panel::PackedMatrix;
 use crate::kernels::parallel::Executor;
 use crate::kernels::quant::QuantScratch;
-
 use crate::kernels::simd::PANEL;
 use crate::kernels::vector::RmsNorm;
 use crate::states::States;
-use crate::weights::{BlockWeights, Weights, panels};
+use crate::weights::{BiasedMatrix, BlockWeights, Weights, panels};
 
 /// Largest number of tokens of one pass. Longer inputs take several passes, with the same results
 /// by batch invariance. It is large enough that reading the weights costs nothing beside
@@ -311,38 +309,44 @@ impl Pass<'_, '_> {
             }
             row += stretch.count;
         }
-        self.add_branch(Branch {
-            half: Half::Attention,
-            matrix: &block.out.matrix,
-            bias: &block.out.bias,
-            norm: &block.norms.attention_out,
-        });
+        self.add_branch(Half::Attention, block);
     }
 
     /// Adds the output of attention or MLP to the residual stream: its projection, with its bias,
     /// through its norm, times the residual multiplier.
-    fn add_branch(&mut self, branch: Branch<'_>) {
+    fn add_branch(&mut self, half: Half, block: &BlockWeights) {
         let config = self.config;
         let hidden = config.hidden_size;
         let scratch = &mut *self.scratch;
-        let x = match branch.half {
-            Half::Attention => rows(&scratch.mixed, config.q_width(), self.count),
-            Half::Mlp => rows(&scratch.gated, config.intermediate_size, self.count),
+        let (x, width, BiasedMatrix { matrix, bias }, norm) = match half {
+            Half::Attention => (
+                &scratch.mixed,
+                config.q_width(),
+                &block.out,
+                &block.norms.attention_out,
+            ),
+            Half::Mlp => (
+                &scratch.gated,
+                config.intermediate_size,
+                &block.down,
+                &block.norms.mlp_out,
+            ),
         };
+        let x = rows(x, width, self.count);
         if adds_at_once(config) {
             let out = Out::new(&mut scratch.hidden, hidden, hidden);
             let quantised = &mut scratch.quantised;
             self.executor
-                .project(x, branch.matrix, Epilogue::None(Store::Add), quantised, out);
+                .project(x, matrix, Epilogue::None(Store::Add), quantised, out);
             return;
         }
-        let bias = Epilogue::Bias(branch.bias);
+        let bias = Epilogue::Bias(bias);
         let out = Out::new(&mut scratch.branch, hidden, hidden);
         self.executor
-            .project(x, branch.matrix, bias, &mut scratch.quantised, out);
+            .project(x, matrix, bias, &mut scratch.quantised, out);
         let returned = scratch.branch.chunks_exact(hidden).take(self.count);
         for (row, to) in returned.zip(scratch.hidden.chunks_exact_mut(hidden)) {
-            let row = match branch.norm {
+            let row = match norm.as_slice() {
                 [] => row,
                 weight => {
                     self.executor.inline(RmsNorm {
@@ -453,12 +457,7 @@ impl Pass<'_, '_> {
                 Out::new(&mut scratch.gated, inner, inner),
             ),
         );
-        self.add_branch(Branch {
-            half: Half::Mlp,
-            matrix: &block.down.matrix,
-            bias: &block.down.bias,
-            norm: &block.norms.mlp_out,
-        });
+        self.add_branch(Half::Mlp, block);
     }
 }
 
@@ -467,16 +466,6 @@ impl Pass<'_, '_> {
 enum Half {
     Attention,
     Mlp,
-}
-
-/// Parameters with which a half's output returns to the residual stream.
-struct Branch<'a> {
-    half: Half,
-    matrix: &'a PackedMatrix,
-    /// Bias; empty for none.
-    bias: &'a [f32],
-    /// Weight of the norm after the projection; empty for none.
-    norm: &'a [f32],
 }
 
 /// Heads of one position after their norm, if the model has one. Each head is normalised by itself,
