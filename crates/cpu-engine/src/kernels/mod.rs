@@ -34,6 +34,8 @@ use walk::Walk;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernels {
     set: Set,
+    /// The choice that names the set.
+    choice: KernelChoice,
     walk: Walk,
 }
 
@@ -53,13 +55,14 @@ enum Set {
 impl Kernels {
     /// No vector instructions.
     pub(crate) fn portable() -> Self {
-        Self::of(Set::Portable)
+        Self::of(Set::Portable, KernelChoice::Portable)
     }
 
-    fn of(set: Set) -> Self {
+    fn of(set: Set, choice: KernelChoice) -> Self {
         Self {
             set,
-            walk: Walk::usual(set.choice()),
+            choice,
+            walk: Walk::usual(choice),
         }
     }
 
@@ -79,7 +82,7 @@ impl Kernels {
             KernelChoice::Amx => x86::Avx512::with_tiles().map(Set::Avx512),
             _ => None,
         };
-        set.map(Self::of)
+        set.map(|set| Self::of(set, choice))
     }
 
     /// The same instruction set with another walk.
@@ -113,7 +116,7 @@ impl Kernels {
 
     /// The choice that names this set.
     pub(crate) fn choice(self) -> KernelChoice {
-        self.set.choice()
+        self.choice
     }
 
     /// Runs `kernel` on this instruction set.
@@ -133,24 +136,6 @@ impl Kernels {
             Set::Avx512(simd) if K::NARROW => simd.walking(self.walk).run(kernel),
             #[cfg(target_arch = "x86_64")]
             Set::Avx512(simd) => simd.plain().walking(self.walk).run(kernel),
-        }
-    }
-}
-
-impl Set {
-    fn choice(self) -> KernelChoice {
-        match self {
-            Self::Portable => KernelChoice::Portable,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx2(_) => KernelChoice::Avx2,
-            #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni(_) => KernelChoice::AvxVnni,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni(_) => KernelChoice::Avx512Vnni,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512(simd) if simd.has_tiles() => KernelChoice::Amx,
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512(_) => KernelChoice::Avx512,
         }
     }
 }

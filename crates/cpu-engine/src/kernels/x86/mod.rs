@@ -116,11 +116,6 @@ impl Avx512 {
         let tiles = Some(Tiles::detect()?);
         Some(Self { tiles, ..simd })
     }
-
-    /// True if kernels use tiles.
-    pub(crate) fn has_tiles(self) -> bool {
-        self.tiles.is_some()
-    }
 }
 
 // In every method below the instruction is available because the token `self` exists only where
