@@ -322,17 +322,14 @@ impl CpuEngine {
     /// Makes room for a context of `len` tokens, at most [`max_len`](LanguageModel::max_len).
     fn reserve(&mut self, len: usize) {
         self.cache.reserve(len);
-        if len > self.positions || self.scratch.context() < len {
+        if len > self.positions {
             // Doubled, so that a context that grows token by token costs time proportional to its
             // length.
-            let room = (2 * self.positions).max(len).min(self.max_len);
-            if len > self.positions {
-                let config = &self.weights.config;
-                self.rope = RotaryTables::of_positions(config, self.max_len, room);
-                self.positions = room;
-            }
-            self.scratch.reserve(self.positions.max(len));
+            self.positions = (2 * self.positions).max(len).min(self.max_len);
+            let config = &self.weights.config;
+            self.rope = RotaryTables::of_positions(config, self.max_len, self.positions);
         }
+        self.scratch.reserve(self.positions);
     }
 
     /// The present [`Walk`]: the order in which weights are read.

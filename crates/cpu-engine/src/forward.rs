@@ -83,17 +83,6 @@ impl Scratch {
         }
     }
 
-    /// The longest context that the buffers have room for.
-    pub(crate) fn context(&mut self) -> usize {
-        let scratch = self.attention.first_mut();
-        scratch.map_or(usize::MAX, |scratch| {
-            scratch
-                .get_mut()
-                .unwrap_or_else(PoisonError::into_inner)
-                .context()
-        })
-    }
-
     /// Makes room for a context of `len` tokens.
     pub(crate) fn reserve(&mut self, len: usize) {
         for scratch in &mut self.attention {

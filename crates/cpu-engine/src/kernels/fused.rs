@@ -138,11 +138,6 @@ impl AttentionScratch {
         }
     }
 
-    /// The longest context that there is room for.
-    pub(crate) fn context(&self) -> usize {
-        self.score_stride
-    }
-
     /// Makes room for a context of `len`.
     pub(crate) fn reserve(&mut self, len: usize) {
         self.score_stride = self.score_stride.max(len.next_multiple_of(PANEL));
