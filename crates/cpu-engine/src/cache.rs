@@ -12,7 +12,7 @@ use crate::kernels::simd::PANEL;
 
 /// Number of positions of a segment, unless the model holds fewer. In an 8B model with an f32 cache
 /// the segments of all blocks together take 64 MiB.
-pub(crate) const SEGMENT: usize = 256;
+const SEGMENT: usize = 256;
 
 /// Keys and values of one block at consecutive positions.
 #[derive(Debug)]

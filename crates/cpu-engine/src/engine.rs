@@ -334,7 +334,7 @@ impl CpuEngine {
 
     /// The present [`Walk`]: the order in which weights are read.
     pub fn walk(&self) -> Walk {
-        self.executor.weights.walk()
+        self.executor.weights.walk
     }
 
     /// Sets the [`Walk`]. Results do not depend on it.
@@ -363,7 +363,7 @@ impl CpuEngine {
 
     /// The kernels in use, never [`KernelChoice::Auto`].
     pub fn kernels(&self) -> KernelChoice {
-        self.executor.kernels.choice()
+        self.executor.kernels.choice
     }
 
     /// True if weights are kept compact: see [`Compact`](crate::Compact).

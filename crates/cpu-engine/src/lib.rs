@@ -106,7 +106,7 @@ impl KernelChoice {
 
     /// The set that [`Auto`](Self::Auto) selects on this processor.
     pub fn widest() -> Self {
-        Kernels::select(Self::Auto).map_or(Self::Portable, Kernels::choice)
+        Kernels::select(Self::Auto).map_or(Self::Portable, |kernels| kernels.choice)
     }
 
     /// Name in reports and on the command line.

@@ -34,7 +34,7 @@ const WIDE: usize = NARROW + 1;
 /// The fastest walk over these weights; `None` if they are too few to measure.
 pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     let probe = Probe::new(weights, executor)?;
-    let usual = Walk::usual(executor.kernels.choice());
+    let usual = Walk::usual(executor.kernels.choice);
     let reaches = Reach::ALL.map(|reach| Walk { reach, ..usual });
     let mut walk = probe.best(WIDE, usual, &reaches);
     for rows in 1..=NARROW {

@@ -222,7 +222,7 @@ impl Weights {
             Compact::On => true,
             Compact::Off => false,
             Compact::Auto => {
-                let pays = match kernels.choice() {
+                let pays = match kernels.choice {
                     KernelChoice::Portable => false,
                     KernelChoice::Avx512 | KernelChoice::Amx => true,
                     _ => weights == WeightType::F32,

@@ -35,8 +35,8 @@ use walk::Walk;
 pub(crate) struct Kernels {
     set: Set,
     /// The choice that names the set.
-    choice: KernelChoice,
-    walk: Walk,
+    pub(crate) choice: KernelChoice,
+    pub(crate) walk: Walk,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +90,6 @@ impl Kernels {
         Self { walk, ..self }
     }
 
-    /// The walk of panels.
-    pub(crate) fn walk(self) -> Walk {
-        self.walk
-    }
-
     /// The set that `choice` names on this processor.
     pub(crate) fn select(choice: KernelChoice) -> Result<Self, LmError> {
         Self::select_among(choice, Self::detect)
@@ -112,11 +107,6 @@ impl Kernels {
         found.ok_or_else(|| LmError::Kernels {
             kernels: choice.to_string(),
         })
-    }
-
-    /// The choice that names this set.
-    pub(crate) fn choice(self) -> KernelChoice {
-        self.choice
     }
 
     /// Runs `kernel` on this instruction set.

@@ -56,7 +56,7 @@ fn masked_instruction_sets_are_not_used() {
         let select = |choice| {
             let detect = |choice| Kernels::detect(choice).filter(|_| there.contains(&choice));
             let set = Kernels::select_among(choice, detect).ok();
-            set.map(Kernels::choice)
+            set.map(|set| set.choice)
         };
         for choice in KernelChoice::ALL.into_iter().skip(1) {
             assert_eq!(select(choice), there.contains(&choice).then_some(choice));
@@ -72,7 +72,7 @@ fn masked_instruction_sets_are_not_used() {
 fn chain(kernels: Kernels, x: &[f32], w: impl Iterator<Item = f32>, start: f32) -> f32 {
     x.iter()
         .zip(w)
-        .fold(start, |acc, (x, w)| match kernels.choice() {
+        .fold(start, |acc, (x, w)| match kernels.choice {
             KernelChoice::Portable => x * w + acc,
             _ => x.mul_add(w, acc),
         })
@@ -81,7 +81,7 @@ fn chain(kernels: Kernels, x: &[f32], w: impl Iterator<Item = f32>, start: f32) 
 /// True if sums have an order of their own: tiles promise that a row's bits do not depend on the
 /// rows beside it, but not the order in which pairs of bf16 numbers are summed.
 fn by_tiles(kernels: Kernels, store: Store, weights: WeightType) -> bool {
-    kernels.choice() == KernelChoice::Amx && weights == WeightType::Bf16 && store != Store::Extend
+    kernels.choice == KernelChoice::Amx && weights == WeightType::Bf16 && store != Store::Extend
 }
 
 struct Exp<'a>(&'a mut [f32; LANES]);
@@ -118,7 +118,7 @@ fn exponential_is_within_two_units_in_the_last_place() {
             let unit = f64::from(f32::from_bits((exact as f32).to_bits() + 1) - exact as f32);
             worst = worst.max((f64::from(found) - exact).abs() / unit);
         }
-        assert!(worst < 2.0, "{}: {worst} units", kernels.choice());
+        assert!(worst < 2.0, "{}: {worst} units", kernels.choice);
     }
 }
 
@@ -390,7 +390,7 @@ fn group_chain(kernels: Kernels, bits: u32, x: &[f32], w: &[f32], start: f32) ->
             let (x, x_scale) = activation_levels(127.0, x);
             let dot: i64 = x.iter().zip(&w).map(|(x, w)| x * w).sum();
             let (dot, factor) = (dot as f32, x_scale * w_scale);
-            match kernels.choice() {
+            match kernels.choice {
                 KernelChoice::Portable => dot * factor + sum,
                 _ => dot.mul_add(factor, sum),
             }
