@@ -1,7 +1,7 @@
 //! Packing of rows of weights into panels, a few rows at a time on every thread.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use lm::{LmError, RowBuffer, TensorSource};
@@ -66,7 +66,7 @@ impl Part<'_> {
         for_each_panel(parts, inputs, slots, pool, |(), columns, _| {
             let exact = are_bf16(columns);
             if !exact {
-                inexact.store(true, Ordering::Relaxed);
+                inexact.store(true, Relaxed);
             }
             exact
         })?;
@@ -88,13 +88,6 @@ pub(crate) struct Scratch {
     pub(crate) pairs: Vec<PairRow>,
 }
 
-/// Consecutive rows of a part, and their destination.
-struct Task<T> {
-    part: usize,
-    rows: Range<usize>,
-    slots: Vec<T>,
-}
-
 /// Calls `pack` for every panel that `parts` fill, with its entry of `slots` and the rows that are
 /// its columns. Calls run on all threads in no particular order, and stop once one of them returns
 /// false. Of several errors of the source the first one in order of rows is returned.
@@ -108,31 +101,27 @@ pub(crate) fn for_each_panel<T: Send>(
     let mut slots: Vec<Option<T>> = slots.map(Some).collect();
     let panels = (AT_ONCE / (PANEL * inputs).max(1)).max(1);
     let panels = panels.max(slots.len() / MOST_TASKS);
+    // Consecutive rows of a part, and their destination.
     let mut tasks = Vec::new();
-    for (at, part) in parts.iter().enumerate() {
+    for part in parts {
         let mut places = (part.first..).step_by(part.step);
         for start in (0..part.outputs).step_by(PANEL * panels) {
             let rows = start..part.outputs.min(start + PANEL * panels);
             let places = places.by_ref().take(rows.len().div_ceil(PANEL));
             let slots = places.filter_map(|panel| slots.get_mut(panel)?.take());
-            let slots = slots.collect();
-            tasks.push(Mutex::new(Some(Task {
-                part: at,
-                rows,
-                slots,
-            })));
+            let slots: Vec<T> = slots.collect();
+            tasks.push(Mutex::new(Some((part, rows, slots))));
         }
     }
     let scratch: Vec<Mutex<Scratch>> = (0..pool.threads()).map(|_| Mutex::default()).collect();
     let failed: Mutex<Option<(usize, LmError)>> = Mutex::new(None);
-    let stopped = std::sync::atomic::AtomicBool::new(false);
-    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    let stopped = AtomicBool::new(false);
     pool.run(tasks.len(), &|at, thread| {
         let task = tasks[at]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let Some(task) = task.filter(|_| !stopped.load(relaxed)) else {
+        let Some((part, rows, slots)) = task.filter(|_| !stopped.load(Relaxed)) else {
             return;
         };
         // Never contended: a thread number is in use once at a time.
@@ -140,19 +129,16 @@ pub(crate) fn for_each_panel<T: Send>(
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let mut buffer = std::mem::take(&mut scratch.rows);
-        let outcome = parts[task.part]
-            .rows(task.rows, &mut buffer)
-            .map(|weights| {
-                let columns = weights.chunks(PANEL * inputs);
-                let mut columns = task.slots.into_iter().zip(columns);
-                columns.all(|(slot, columns)| pack(slot, columns, scratch))
-            });
+        let outcome = part.rows(rows, &mut buffer).map(|weights| {
+            let mut columns = slots.into_iter().zip(weights.chunks(PANEL * inputs));
+            columns.all(|(slot, columns)| pack(slot, columns, scratch))
+        });
         scratch.rows = buffer;
         match outcome {
             Ok(true) => {}
-            Ok(false) => stopped.store(true, relaxed),
+            Ok(false) => stopped.store(true, Relaxed),
             Err(error) => {
-                stopped.store(true, relaxed);
+                stopped.store(true, Relaxed);
                 let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                 if failed.as_ref().is_none_or(|(first, _)| at < *first) {
                     *failed = Some((at, error));
