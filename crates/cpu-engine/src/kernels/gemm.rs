@@ -272,25 +272,6 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
 }
 
 impl<T: Operands> Gemm<'_, '_, T> {
-    /// Computes all rows as one tile, `P` panels at a time. With few rows of one panel the
-    /// multipliers wait for each other, which matters if weights are in cache.
-    #[inline(always)]
-    fn sweep<S: Simd, const M: usize, const P: usize>(&mut self, simd: S) {
-        let Range { start, end } = self.panels;
-        // Far apart, so that each stream continues where it ended: prefetchers follow long streams.
-        let apart = (end - start) / P;
-        for first in start..start + apart {
-            let mut panels = [first; P];
-            for (p, panel) in panels.iter_mut().enumerate() {
-                *panel += p * apart;
-            }
-            self.tile::<S, M, P>(simd, panels);
-        }
-        for panel in start + P * apart..end {
-            self.tile::<S, M, 1>(simd, [panel]);
-        }
-    }
-
     #[inline(always)]
     fn tile<S: Simd, const M: usize, const P: usize>(&mut self, simd: S, panels: [usize; P]) {
         let sums = self.begin::<S, M, P>(simd, 0, panels);
@@ -345,36 +326,6 @@ impl<T: Operands> Gemm<'_, '_, T> {
         }
     }
 
-    /// Computes one tile over one part of a panel.
-    #[inline(always)]
-    fn step<S: Simd, const M: usize>(
-        &mut self,
-        simd: S,
-        step: Step,
-        unfinished: &mut [[f32; PANEL]],
-    ) {
-        let Step {
-            row,
-            panel,
-            units,
-            last,
-        } = step;
-        let mut sums = self.begin::<S, M, 1>(simd, row, [panel]);
-        if units.start > 0 {
-            for (sums, stored) in sums.iter_mut().zip(unfinished.iter()) {
-                sums[0] = load_panel(simd, stored);
-            }
-        }
-        let sums = self.operands.extend(simd, row, [panel], units, sums);
-        if last {
-            self.finish(simd, row, [panel], sums);
-        } else {
-            for (sums, stored) in sums.iter().zip(unfinished) {
-                store_panel(simd, sums[0], stored);
-            }
-        }
-    }
-
     /// Start values of the chains of a tile.
     #[inline(always)]
     fn begin<S: Simd, const M: usize, const P: usize>(
@@ -419,7 +370,8 @@ impl<T: Operands> Gemm<'_, '_, T> {
     }
 }
 
-/// [`Gemm::sweep`] over all panels.
+/// All rows as one tile, `P` panels at a time. With few rows of one panel the multipliers wait for
+/// each other, which matters if weights are in cache.
 struct Sweep<'g, 'a, 'o, T, const M: usize, const P: usize>(&'g mut Gemm<'a, 'o, T>);
 
 impl<T: Operands, const M: usize, const P: usize> Kernel for Sweep<'_, '_, '_, T, M, P> {
@@ -429,11 +381,24 @@ impl<T: Operands, const M: usize, const P: usize> Kernel for Sweep<'_, '_, '_, T
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        self.0.sweep::<S, M, P>(simd);
+        let Self(gemm) = self;
+        let Range { start, end } = gemm.panels;
+        // Far apart, so that each stream continues where it ended: prefetchers follow long streams.
+        let apart = (end - start) / P;
+        for first in start..start + apart {
+            let mut panels = [first; P];
+            for (p, panel) in panels.iter_mut().enumerate() {
+                *panel += p * apart;
+            }
+            gemm.tile::<S, M, P>(simd, panels);
+        }
+        for panel in start + P * apart..end {
+            gemm.tile::<S, M, 1>(simd, [panel]);
+        }
     }
 }
 
-/// [`Gemm::step`] of `M` rows.
+/// One tile of `M` rows over one part of a panel.
 struct Tile<'g, 'a, 'o, T, const M: usize>(&'g mut Gemm<'a, 'o, T>, Step, &'g mut [[f32; PANEL]]);
 
 impl<T: Operands, const M: usize> Kernel for Tile<'_, '_, '_, T, M> {
@@ -443,7 +408,27 @@ impl<T: Operands, const M: usize> Kernel for Tile<'_, '_, '_, T, M> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        self.0.step::<S, M>(simd, self.1, self.2);
+        let Self(gemm, step, unfinished) = self;
+        let Step {
+            row,
+            panel,
+            units,
+            last,
+        } = step;
+        let mut sums = gemm.begin::<S, M, 1>(simd, row, [panel]);
+        if units.start > 0 {
+            for (sums, stored) in sums.iter_mut().zip(unfinished.iter()) {
+                sums[0] = load_panel(simd, stored);
+            }
+        }
+        let sums = gemm.operands.extend(simd, row, [panel], units, sums);
+        if last {
+            gemm.finish(simd, row, [panel], sums);
+        } else {
+            for (sums, stored) in sums.iter().zip(unfinished) {
+                store_panel(simd, sums[0], stored);
+            }
+        }
     }
 }
 
