@@ -234,7 +234,7 @@ impl Pass<'_, '_> {
         (self.count, stretch.count) = (unscored, unscored);
         self.norm(&block.norms.attention_in);
         let keys = panels(self.config.q_width());
-        self.project_qkv(block, keys..block.qkv.matrix.panels());
+        self.project_qkv(block, keys..block.qkv.matrix.panels);
         self.keep_keys(layer, block);
         self.scratch
             .hidden
@@ -269,7 +269,7 @@ impl Pass<'_, '_> {
 
     fn attention(&mut self, layer: usize, block: &BlockWeights) {
         self.norm(&block.norms.attention_in);
-        self.project_qkv(block, 0..block.qkv.matrix.panels());
+        self.project_qkv(block, 0..block.qkv.matrix.panels);
         self.keep_keys(layer, block);
         self.rotate_queries(layer, block);
         let (config, executor, width) = (self.config, self.executor, self.config.q_width());

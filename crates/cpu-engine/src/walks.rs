@@ -90,8 +90,8 @@ impl<'a> Probe<'a> {
         }
         let all = || slices.iter().flatten();
         Some(Self {
-            inputs: all().map(|w| w.inputs()).max()?,
-            panels: all().map(|w| w.panels()).max()?,
+            inputs: all().map(|w| w.inputs).max()?,
+            panels: all().map(|w| w.panels).max()?,
             slices,
             turn: Cell::new(0),
             executor,
@@ -159,10 +159,10 @@ impl Call {
         executor.weights = executor.kernels.walking(walk);
         let start = Instant::now();
         for matrix in matrices {
-            let width = matrix.panels() * PANEL;
+            let width = matrix.panels * PANEL;
             let x = Rows {
                 data: &self.x,
-                stride: matrix.inputs(),
+                stride: matrix.inputs,
                 count: self.rows,
             };
             let out = Out::new(&mut self.out, width, width);

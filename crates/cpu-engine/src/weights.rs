@@ -384,7 +384,7 @@ impl BlockWeights {
     /// A block with room for these matrices, in the order of [`Shapes::block`].
     fn new(config: &LmConfig, [qkv, out, gate_up, down]: [PackedMatrix; 4]) -> Self {
         let biased = |matrix: PackedMatrix, there: bool| BiasedMatrix {
-            bias: vec![0.0; if there { matrix.panels() * PANEL } else { 0 }],
+            bias: vec![0.0; if there { matrix.panels * PANEL } else { 0 }],
             matrix,
         };
         let biases = config.block.biases;

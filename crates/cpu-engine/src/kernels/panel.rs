@@ -53,12 +53,12 @@ pub(crate) struct IntPanels<R> {
 /// kernel reads memory in order, broadcasts inputs and never sums across columns. Columns beyond
 /// `outputs` in the last panel are zero.
 pub(crate) struct PackedMatrix {
-    inputs: usize,
-    panels: usize,
+    pub(crate) inputs: usize,
+    pub(crate) panels: usize,
     weights: WeightType,
     /// True if weights that can be compact should be.
     compact: bool,
-    data: PanelData,
+    pub(crate) data: PanelData,
 }
 
 /// True if weights of this type can be compact.
@@ -124,21 +124,6 @@ impl PackedMatrix {
             WeightType::Int8 => IntPanels::<Int8Row>::room(inputs, panels),
             WeightType::Int4 => IntPanels::<Int4Row>::room(inputs, panels),
         }
-    }
-
-    /// Number of inputs.
-    pub(crate) fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    /// Number of panels.
-    pub(crate) fn panels(&self) -> usize {
-        self.panels
-    }
-
-    /// Storage, panel after panel.
-    pub(crate) fn data(&self) -> &PanelData {
-        &self.data
     }
 
     /// True if the weights are compact.

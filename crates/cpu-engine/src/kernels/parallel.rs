@@ -99,7 +99,7 @@ impl Executor {
         quantised: &mut QuantScratch,
         out: Out<'_>,
     ) {
-        self.project_panels(x, w, 0..w.panels(), epilogue, quantised, out);
+        self.project_panels(x, w, 0..w.panels, epilogue, quantised, out);
     }
 
     /// Computes the columns of some panels of [`project`](Self::project); `epilogue` and `out`
@@ -136,7 +136,7 @@ impl Executor {
     ) {
         let product = Product {
             w,
-            panels: 0..w.panels(),
+            panels: 0..w.panels,
             epilogue,
             out: SharedOut::new(gate_up),
             gated: Some((activation, SharedOut::new(out))),
@@ -149,15 +149,15 @@ impl Executor {
             return;
         }
         let w = product.w;
-        match w.data() {
-            PanelData::F32(rows) => self.spread(chains(x, rows, w.inputs()), product),
-            PanelData::F16(rows) => self.spread(chains(x, rows, w.inputs()), product),
+        match &w.data {
+            PanelData::F32(rows) => self.spread(chains(x, rows, w.inputs), product),
+            PanelData::F16(rows) => self.spread(chains(x, rows, w.inputs), product),
             PanelData::Bf16(rows) => {
                 let operands = PairChains {
                     x: self.round(x, w, quantised),
                     count: x.count,
                     rows,
-                    inputs: w.inputs(),
+                    inputs: w.inputs,
                 };
                 self.spread(operands, product);
             }
@@ -165,7 +165,7 @@ impl Executor {
                 let operands = CompactChains {
                     x: Exact(x),
                     w: panels,
-                    inputs: w.inputs(),
+                    inputs: w.inputs,
                 };
                 self.spread(operands, product);
             }
@@ -176,7 +176,7 @@ impl Executor {
                         count: x.count,
                     },
                     w: panels,
-                    inputs: w.inputs(),
+                    inputs: w.inputs,
                 };
                 self.spread(operands, product);
             }
@@ -187,7 +187,7 @@ impl Executor {
 
     /// The rows in bf16, for bf16 weights. If there are many, the threads share them.
     fn round<'a>(&self, x: Rows<'_>, w: &PackedMatrix, scratch: &'a mut QuantScratch) -> &'a [i32] {
-        let width = w.inputs();
+        let width = w.inputs;
         let to = scratch.pairs(x.count, width);
         let shares = self.pool.threads().min(MOST_SHARES).min(x.count / SHARE);
         let rows = x.count.div_ceil(shares.max(1));
@@ -252,7 +252,7 @@ impl Executor {
         quantised: &mut QuantScratch,
         product: &Product<'_>,
     ) {
-        let inputs = product.w.inputs();
+        let inputs = product.w.inputs;
         self.quantise::<R>(x, inputs, quantised);
         let operands = IntGroups {
             x: quantised.rows::<R>(x.count, inputs),
@@ -268,8 +268,8 @@ impl Executor {
         let (w, panels) = (product.w, &product.panels);
         // Number of panels that are taken together.
         let unit = if product.gated.is_some() { 2 } else { 1 };
-        let cost = unit * w.inputs() * PANEL * (operands.rows() + READ_COST);
-        let bytes = w.bytes() / w.panels() * panels.len();
+        let cost = unit * w.inputs * PANEL * (operands.rows() + READ_COST);
+        let bytes = w.bytes() / w.panels * panels.len();
         let chunks = self.chunks(panels.len() / unit, MIN_PANELS / unit, cost, bytes);
         self.pool.run(chunks.count(), &|chunk, _| {
             let Range { start, end } = chunks.range(chunk);
