@@ -38,7 +38,7 @@ pub(crate) enum Stored {
 /// The KV cache. Entries from the current length on are stale and never read.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    shape: CacheShape,
+    pub(crate) shape: CacheShape,
     /// Number of segments of each block.
     segments: usize,
     pub(crate) stored: Stored,
@@ -149,10 +149,6 @@ impl Cache {
         };
         cache.reserve(1);
         cache
-    }
-
-    pub(crate) fn shape(&self) -> CacheShape {
-        self.shape
     }
 
     /// Grows to at least `len` positions.

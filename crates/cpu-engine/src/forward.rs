@@ -258,7 +258,7 @@ impl Pass<'_, '_> {
         let hidden = self.scratch.hidden.chunks_exact(width);
         let normed = self.scratch.normed.chunks_exact_mut(width);
         for (x, out) in hidden.zip(normed).take(self.count) {
-            self.executor.inline(RmsNorm {
+            self.executor.kernels.run(RmsNorm {
                 x,
                 weight,
                 eps,
@@ -283,7 +283,7 @@ impl Pass<'_, '_> {
             } = &mut *self.scratch;
             let call = AttentionCall {
                 queries: &queries[row * width..],
-                shape: stretch.cache.shape(),
+                shape: stretch.cache.shape,
                 start: stretch.start,
                 count: stretch.count,
                 group: config.num_heads / config.num_kv_heads,
@@ -338,7 +338,7 @@ impl Pass<'_, '_> {
             let row = match norm.as_slice() {
                 [] => row,
                 weight => {
-                    self.executor.inline(RmsNorm {
+                    self.executor.kernels.run(RmsNorm {
                         x: row,
                         weight,
                         eps: config.rms_norm_eps as f32,
@@ -473,7 +473,7 @@ fn normed_heads<'a>(
     let heads = from.chunks_exact(weight.len());
     for (x, out) in heads.zip(to.chunks_exact_mut(weight.len())) {
         let eps = config.rms_norm_eps as f32;
-        executor.inline(RmsNorm {
+        executor.kernels.run(RmsNorm {
             x,
             weight,
             eps,

@@ -23,7 +23,7 @@ use super::pairs::{PairChains, RoundPairs, stride};
 use super::panel::{IntPanels, PackedMatrix, PanelData};
 use super::quant::{IntGroups, IntRow, QuantScratch, Quantize, group_words};
 use super::row::PanelRow;
-use super::simd::{Kernel, PANEL};
+use super::simd::PANEL;
 
 /// Largest number of chunks per thread. Each chunk is half as large as the one before it, so that a
 /// thread that starts late, is interrupted or has slower memory takes less work, and the last
@@ -328,11 +328,6 @@ impl Executor {
                 });
             }
         });
-    }
-
-    /// Runs a kernel on this thread.
-    pub(crate) fn inline<K: Kernel>(&self, kernel: K) -> K::Output {
-        self.kernels.run(kernel)
     }
 }
 
