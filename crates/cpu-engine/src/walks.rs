@@ -10,7 +10,7 @@ use crate::kernels::panel::PackedMatrix;
 use crate::kernels::parallel::Executor;
 use crate::kernels::quant::QuantScratch;
 use crate::kernels::simd::PANEL;
-use crate::kernels::walk::{NARROW, Reach, Walk};
+use crate::kernels::walk::{NARROW, Walk};
 use crate::weights::Weights;
 
 /// Number of bytes of weights from which on a measurement is worthwhile. Fewer weights stay in
@@ -35,7 +35,7 @@ const WIDE: usize = NARROW + 1;
 pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
     let probe = Probe::new(weights, executor)?;
     let usual = Walk::usual(executor.kernels.choice);
-    let reaches = Reach::ALL.map(|reach| Walk { reach, ..usual });
+    let reaches = usual.reaches();
     let mut walk = probe.best(WIDE, usual, &reaches);
     for rows in 1..=NARROW {
         let others = Walk::STREAMS.map(|streams| {
@@ -55,7 +55,7 @@ pub(crate) fn holds(weights: &Weights, executor: &Executor, walk: Walk) -> bool 
     let Some(probe) = Probe::new(weights, executor) else {
         return true;
     };
-    let reaches = Reach::ALL.map(|reach| Walk { reach, ..walk });
+    let reaches = walk.reaches();
     [1, WIDE]
         .into_iter()
         .all(|rows| probe.best(rows, walk, &reaches) == walk)

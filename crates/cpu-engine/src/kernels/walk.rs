@@ -65,6 +65,12 @@ impl Walk {
         }
     }
 
+    /// This walk with every reach.
+    pub(crate) fn reaches(self) -> [Self; 3] {
+        let streams = self.streams;
+        Reach::ALL.map(|reach| Self { streams, reach })
+    }
+
     /// Largest number of panels at once for a tile of `rows` rows.
     #[inline(always)]
     pub(crate) fn streams(self, rows: usize) -> u8 {
