@@ -9,7 +9,7 @@ use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
-use super::HubError;
+use super::error::{FileFault, HubError};
 use super::progress::LateBar;
 
 /// Pauses between attempts at an interrupted transfer. After the last one the error goes to the
@@ -143,11 +143,8 @@ impl Hub {
         let strange = files.iter().find(|file| !is_plain_path(file));
         let commit_is_plain = info.sha.bytes().all(|b| b.is_ascii_alphanumeric());
         if strange.is_some() || !commit_is_plain || info.sha.is_empty() {
-            return Err(HubError::Reply {
-                repo: repo.to_owned(),
-                file: LISTING.to_owned(),
-                message: format!("commit `{}`, file {strange:?}", info.sha),
-            });
+            let found = format!("commit `{}`, file {strange:?}", info.sha);
+            return Err(FileFault::Reply(found).of(repo, LISTING));
         }
         tracing::info!("{repo}: revision {revision} is commit {}", info.sha);
         Ok(Snapshot {
@@ -205,12 +202,12 @@ impl Snapshot {
                 }
                 Err(error) => HubError::from_api(&self.name, file, error),
             };
-            let pause = pauses.next().filter(|_| error.is_passing());
-            let Some(pause) = pause else {
+            let fault = error.fault().filter(|fault| fault.is_passing());
+            let Some((fault, pause)) = fault.zip(pauses.next()) else {
                 return Err(error);
             };
             tracing::warn!("{error}; trying again");
-            if matches!(error, HubError::StalePart { .. }) {
+            if matches!(fault, FileFault::StalePart) {
                 self.drop_part(file);
             }
             std::thread::sleep(*pause);
@@ -232,10 +229,7 @@ impl Snapshot {
         for damaged in [path, &blob] {
             fs::remove_file(damaged).map_err(HubError::io(damaged))?;
         }
-        Err(HubError::Damaged {
-            repo: self.name.clone(),
-            file: file.to_owned(),
-        })
+        Err(FileFault::Damaged.of(&self.name, file))
     }
 
     /// Removes the partial file of an earlier download, so that the next attempt starts afresh.

@@ -17,6 +17,6 @@ mod parquet;
 mod progress;
 
 pub use client::Hub;
-pub use error::HubError;
+pub use error::{FileFault, HubError};
 pub use model::{ModelId, Offer, is_model_name, local_copy, local_folder, local_tokenizer, offer};
 pub use progress::show_progress;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::client::{Hub, Snapshot, is_plain_path, write_whole};
-use super::error::HubError;
+use super::error::{FileFault, HubError};
 
 /// Prefix of a model of the hub where a model folder is expected.
 const MODEL_PREFIX: &str = "hf:";
@@ -64,9 +64,7 @@ impl FromStr for ModelId {
     type Err = HubError;
 
     fn from_str(text: &str) -> Result<Self, HubError> {
-        let bad = || HubError::BadName {
-            given: text.to_owned(),
-        };
+        let bad = || HubError::BadName(text.to_owned());
         let name = text.strip_prefix(MODEL_PREFIX).ok_or_else(bad)?;
         let (repo, revision) = name.split_once('@').unwrap_or((name, "main"));
         // Both become paths in the cache and parts of an address.
@@ -314,10 +312,7 @@ fn shards(snapshot: &Snapshot, id: &ModelId, file: &str) -> Result<BTreeSet<Stri
     }
     let path = snapshot.fetch(file)?;
     let bytes = fs::read(&path).map_err(HubError::io(&path))?;
-    let index: Index = serde_json::from_slice(&bytes).map_err(|error| HubError::Reply {
-        repo: id.repo.clone(),
-        file: file.to_owned(),
-        message: error.to_string(),
-    })?;
+    let index: Index = serde_json::from_slice(&bytes)
+        .map_err(|error| FileFault::Reply(error.to_string()).of(&id.repo, file))?;
     Ok(index.weight_map.into_values().collect())
 }

@@ -4,7 +4,7 @@ use crate::hub_support;
 use crate::tasks;
 
 use hub::datasets::{Datasets, HubTask};
-use hub::{Hub, HubError};
+use hub::{FileFault, Hub, HubError};
 use hub_support::table::Table;
 use hub_support::{FakeHub, Repository};
 use streams::{Split, StreamSpec};
@@ -30,7 +30,8 @@ fn a_cut_connection_is_taken_up_where_it_broke() -> Result {
     hub.cut("main/test/0000.parquet", 3);
     let tasks = datasets(&hub, home.path());
     let error = tasks.prepare(HubTask::Gsm8k).unwrap_err();
-    assert!(matches!(error, HubError::Interrupted { .. }), "{error}");
+    let fault = error.fault();
+    assert!(matches!(fault, Some(FileFault::Interrupted(_))), "{error}");
     assert!(
         error
             .to_string()
@@ -72,7 +73,8 @@ fn a_part_that_does_not_fit_is_dropped() -> Result {
     attempt(&[content.clone(), content.clone()].concat())?.expect("too long a part");
     // Wrong bytes are detected by the hash and removed.
     let wrong: Vec<u8> = content[..content.len() / 2].iter().map(|b| !b).collect();
-    assert!(matches!(attempt(&wrong)?, Err(HubError::Damaged { .. })));
+    let error = attempt(&wrong)?.unwrap_err();
+    assert!(matches!(error.fault(), Some(FileFault::Damaged)), "{error}");
     Ok(())
 }
 
@@ -165,7 +167,7 @@ fn a_failing_hub_is_asked_again_before_giving_up() -> Result {
         .prepare(HubTask::Gsm8k)
         .unwrap_err();
     assert!(
-        matches!(error, HubError::Status { status: 503, .. }),
+        matches!(error.fault(), Some(FileFault::Status(503))),
         "{error}"
     );
     assert_eq!(

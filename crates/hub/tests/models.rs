@@ -4,7 +4,7 @@ use crate::hub_support;
 
 use std::path::Path;
 
-use hub::{Hub, HubError, ModelId};
+use hub::{FileFault, Hub, ModelId};
 use hub_support::{FakeHub, Repository, TOKEN, commit};
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -105,7 +105,8 @@ fn a_download_that_broke_off_is_taken_up_by_the_next_call() -> Result {
     fake.cut(WEIGHTS, 3);
     let hub = Hub::new(&fake.endpoint, home.path());
     let error = hub.model(&id("hf:tiny/L")?).unwrap_err();
-    assert!(matches!(error, HubError::Interrupted { .. }), "{error}");
+    let fault = error.fault();
+    assert!(matches!(fault, Some(FileFault::Interrupted(_))), "{error}");
     let message = error.to_string();
     let expected = "tiny/L: model.safetensors: the download broke off";
     assert!(message.starts_with(expected), "{message}");
@@ -222,7 +223,8 @@ fn what_a_model_lacks_is_told() -> Result {
     }
     let nowhere = Hub::new("http://127.0.0.1:9", home.path());
     let error = nowhere.model(&id("hf:tiny/L")?).unwrap_err();
-    assert!(matches!(error, HubError::Unreachable { .. }), "{error}");
+    let fault = error.fault();
+    assert!(matches!(fault, Some(FileFault::Unreachable(_))), "{error}");
     let nonsense = Hub::new("not an address", home.path());
     assert!(nonsense.model(&id("hf:tiny/L")?).is_err());
     Ok(())
@@ -235,7 +237,7 @@ fn a_token_opens_what_is_gated_and_stays_out_of_logs() -> Result {
     let hub = |token: &str| Hub::new(&fake.endpoint, home.path()).with_token(token);
     let error = hub("another").model(&id("hf:tiny/gated")?).unwrap_err();
     assert!(
-        matches!(error, HubError::Status { status: 401, .. }),
+        matches!(error.fault(), Some(FileFault::Status(401))),
         "{error}"
     );
     let hub = hub(TOKEN);

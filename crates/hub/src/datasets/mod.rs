@@ -16,11 +16,12 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use hf_hub::RepoType;
+use parquet::errors::ParquetError;
 use serde_json::json;
 
 use crate::client::Snapshot;
 use crate::parquet::read_rows;
-use crate::{Hub, HubError};
+use crate::{FileFault, Hub, HubError};
 use streams::{PaperSplit, SourceError, TaskSource};
 
 pub use convert::convert;
@@ -150,14 +151,10 @@ fn read_table(
 ) -> Result<(), HubError> {
     for shard in shards(snapshot, table)? {
         let path = snapshot.fetch(&shard)?;
-        let wrong = |message: String| HubError::Table {
-            repo: table.repo.to_owned(),
-            file: shard.clone(),
-            message,
-        };
-        let rows = read_rows(&path, table.columns).map_err(|e| wrong(e.to_string()))?;
+        let wrong = |e: ParquetError| FileFault::Table(e.to_string()).of(table.repo, &shard);
+        let rows = read_rows(&path, table.columns).map_err(wrong)?;
         for (index, fields) in rows.enumerate() {
-            let fields = fields.map_err(|e| wrong(e.to_string()))?;
+            let fields = fields.map_err(wrong)?;
             each(Row::new(table, &shard, index, fields))?;
         }
     }

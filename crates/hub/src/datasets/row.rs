@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::HubError;
+use crate::{FileFault, HubError};
 
 /// A table of the hub.
 #[derive(Debug, Clone, Copy)]
@@ -37,11 +37,7 @@ impl Row {
     }
 
     pub(super) fn wrong(&self, message: String) -> HubError {
-        HubError::Table {
-            repo: self.repo.to_owned(),
-            file: self.place.clone(),
-            message,
-        }
+        FileFault::Table(message).of(self.repo, &self.place)
     }
 
     pub(super) fn text(&self, field: &str) -> Result<&str, HubError> {
