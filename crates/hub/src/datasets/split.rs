@@ -39,21 +39,36 @@ pub struct PublishedSplit {
 impl PublishedSplit {
     /// The split of Alpaca: 100 test and 8000 training records of a random 9k subset.
     pub fn alpaca() -> Self {
-        Self::from_bytes(include_bytes!("alpaca.ids"), Form::Alpaca)
+        Self::from_bytes(include_bytes!("alpaca.ids"), |digits: &[u8; 6]| Published {
+            id: format!("alpaca-{}", hex::encode(digits)),
+            fingerprint: None,
+        })
     }
 
     /// The split of XSum: 100 test and 4000 training records.
     pub fn xsum() -> Self {
-        Self::from_bytes(include_bytes!("xsum.ids"), Form::Xsum)
+        // A BBC number and zeros; or the ten hexadecimal digits of an id as five bytes, and a
+        // fingerprint.
+        Self::from_bytes(include_bytes!("xsum.ids"), |entry: &[u8; 2 * PRINT]| {
+            let (id, print) = entry.split_at(PRINT);
+            let fingerprint = <[u8; PRINT]>::try_from(print).ok();
+            let fingerprint = fingerprint.filter(|print| *print != [0; PRINT]);
+            let id = if fingerprint.is_some() {
+                format!("xsum-h{}", hex::encode(id))
+            } else {
+                let number = id.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
+                format!("xsum-{number}")
+            };
+            Published { id, fingerprint }
+        })
     }
 
-    fn from_bytes(bytes: &[u8], form: Form) -> Self {
+    /// Reads a file of ids, whose entries have `N` bytes each.
+    fn from_bytes<const N: usize>(bytes: &[u8], read: impl Fn(&[u8; N]) -> Published) -> Self {
         let (header, entries) = bytes.split_at_checked(HEADER).unwrap_or_default();
         let tests = header.iter().fold(0, |n, &byte| n << 8 | usize::from(byte));
-        let mut test: Vec<_> = entries
-            .chunks_exact(form.width())
-            .map(|entry| form.read(entry))
-            .collect();
+        let (entries, _) = entries.as_chunks::<N>();
+        let mut test: Vec<_> = entries.iter().map(read).collect();
         let train = test.split_off(tests.min(test.len()));
         Self { test, train }
     }
@@ -88,42 +103,4 @@ pub(super) fn first_bytes<const N: usize>(content: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&Sha1::digest(content)[..N]);
     out
-}
-
-/// Format of one entry of a file of ids.
-#[derive(Clone, Copy)]
-enum Form {
-    /// Six bytes: the twelve hexadecimal digits of the id.
-    Alpaca,
-    /// Ten bytes: a BBC number and zeros; or the ten hexadecimal digits of an id as five bytes, and
-    /// a fingerprint.
-    Xsum,
-}
-
-impl Form {
-    fn width(self) -> usize {
-        match self {
-            Self::Alpaca => 6,
-            Self::Xsum => 2 * PRINT,
-        }
-    }
-
-    fn read(self, entry: &[u8]) -> Published {
-        if matches!(self, Self::Alpaca) {
-            return Published {
-                id: format!("alpaca-{}", hex::encode(entry)),
-                fingerprint: None,
-            };
-        }
-        let (id, print) = entry.split_at(PRINT.min(entry.len()));
-        let fingerprint = <[u8; PRINT]>::try_from(print).ok();
-        let fingerprint = fingerprint.filter(|print| *print != [0; PRINT]);
-        let id = if fingerprint.is_some() {
-            format!("xsum-h{}", hex::encode(id))
-        } else {
-            let number = id.iter().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
-            format!("xsum-{number}")
-        };
-        Published { id, fingerprint }
-    }
 }
