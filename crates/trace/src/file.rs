@@ -34,49 +34,28 @@ const COMPRESSION: i32 = 9;
 /// Largest row group that is unpacked, in bytes. A footer that claims more is damaged.
 const MOST_GROUP: i64 = 8 << 30;
 
-/// Writer that adds rows one after the other.
-pub(crate) struct TableWriter {
-    path: PathBuf,
-    writer: SerializedFileWriter<File>,
-    group: Vec<(Fields, [u8; 32])>,
-}
-
-impl TableWriter {
-    pub(crate) fn create(path: &Path, info: &TraceInfo) -> Result<Self, TraceError> {
-        let file = File::create(path).map_err(TraceError::io("write", path))?;
-        let writer = writer(file, info).map_err(|error| damaged(path, &error))?;
-        Ok(Self {
-            path: path.to_owned(),
-            writer,
-            group: Vec::new(),
-        })
-    }
-
-    pub(crate) fn push(&mut self, fields: Fields) -> Result<(), TraceError> {
-        let sum = checksum(&fields);
-        self.group.push((fields, sum));
-        if self.group.len() >= GROUP {
-            self.flush()?;
+/// Writes rows to a file, group by group. Returns their number.
+pub(crate) fn write_table(
+    path: &Path,
+    info: &TraceInfo,
+    rows: impl Iterator<Item = Fields>,
+) -> Result<usize, TraceError> {
+    let mut rows = rows.fuse();
+    let failed = |error: ParquetError| damaged(path, &error);
+    let file = File::create(path).map_err(TraceError::io("write", path))?;
+    let mut writer = writer(file, info).map_err(failed)?;
+    let mut count = 0;
+    loop {
+        let group: Vec<Fields> = rows.by_ref().take(GROUP).collect();
+        if group.is_empty() {
+            break;
         }
-        Ok(())
+        count += group.len();
+        write_group(&mut writer, &group).map_err(failed)?;
     }
-
-    fn flush(&mut self) -> Result<(), TraceError> {
-        let rows = std::mem::take(&mut self.group);
-        if rows.is_empty() {
-            return Ok(());
-        }
-        write_group(&mut self.writer, &rows).map_err(|error| damaged(&self.path, &error))
-    }
-
-    pub(crate) fn finish(mut self) -> Result<(), TraceError> {
-        self.flush()?;
-        let file = self
-            .writer
-            .into_inner()
-            .map_err(|error| damaged(&self.path, &error))?;
-        file.sync_all().map_err(TraceError::io("write", self.path))
-    }
+    let file = writer.into_inner().map_err(failed)?;
+    file.sync_all().map_err(TraceError::io("write", path))?;
+    Ok(count)
 }
 
 fn writer(file: File, info: &TraceInfo) -> Result<SerializedFileWriter<File>, ParquetError> {
@@ -103,16 +82,16 @@ fn writer(file: File, info: &TraceInfo) -> Result<SerializedFileWriter<File>, Pa
 
 fn write_group(
     writer: &mut SerializedFileWriter<File>,
-    rows: &[(Fields, [u8; 32])],
+    rows: &[Fields],
 ) -> Result<(), ParquetError> {
     let mut group = writer.next_row_group()?;
     let mut column = 0;
     while let Some(mut out) = group.next_column()? {
         let values: Vec<ByteArray> = rows
             .iter()
-            .map(|(fields, sum)| match fields.get(column) {
+            .map(|fields| match fields.get(column) {
                 Some(field) => ByteArray::from(field.clone()),
-                None => ByteArray::from(sum.to_vec()),
+                None => ByteArray::from(checksum(fields).to_vec()),
             })
             .collect();
         out.typed::<ByteArrayType>()

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashSet;
 
-use crate::file::TableWriter;
+use crate::file::write_table;
 use crate::record::{Fields, checksum};
 use crate::{Record, TraceError, TraceFile, TraceInfo};
 
@@ -145,19 +145,13 @@ impl TraceWriter {
         let flushed = self.journal.flush();
         flushed.map_err(TraceError::io("write", &self.part))?;
         let whole = with_suffix(&self.path, ".tmp");
-        let mut table = TableWriter::create(&whole, &self.info)?;
         let file = File::open(&self.part).map_err(TraceError::io("read", &self.part))?;
-        let mut rows = Rows::new(file, header(&self.info).len() as u64)
+        let rows = Rows::new(file, header(&self.info).len() as u64)
             .map_err(TraceError::io("read", &self.part))?;
-        let mut count = 0;
-        while let Some((fields, _)) = rows.next() {
-            table.push(fields)?;
-            count += 1;
-        }
+        let count = write_table(&whole, &self.info, rows.map(|(fields, _)| fields))?;
         if count != self.rows {
             return Err(TraceError::OtherWriter { path: self.part });
         }
-        table.finish()?;
         fs::rename(&whole, &self.path).map_err(TraceError::io("write", &self.path))?;
         fs::remove_file(&self.part).map_err(TraceError::io("remove", &self.part))?;
         Ok(self.path)
@@ -242,7 +236,7 @@ fn write_row(journal: &mut impl Write, fields: &Fields) -> std::io::Result<u64> 
     Ok(written)
 }
 
-/// Reader of the complete rows of a partial file.
+/// The complete rows of a partial file, each with its end in bytes.
 struct Rows {
     reader: BufReader<File>,
     at: u64,
@@ -256,8 +250,11 @@ impl Rows {
             at: start,
         })
     }
+}
 
-    /// The next row and its end in bytes; `None` after the last complete row.
+impl Iterator for Rows {
+    type Item = (Fields, u64);
+
     fn next(&mut self) -> Option<(Fields, u64)> {
         let mut fields = Fields::default();
         let mut end = self.at;
