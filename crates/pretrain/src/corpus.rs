@@ -171,9 +171,7 @@ impl Corpus {
             documents.extend(loaded);
         }
         if documents.is_empty() {
-            return Err(CorpusError::Stream(StreamError::EmptyStream {
-                stream: "training corpus".to_owned(),
-            }));
+            return Err(StreamError::EmptyStream("training corpus".to_owned()).into());
         }
         for document in &mut documents {
             document.held_out = is_held_out(&document.id, held_out);

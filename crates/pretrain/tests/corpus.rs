@@ -64,7 +64,7 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
     let none = Corpus::load(&[], &source, &template, 0.0);
     assert!(matches!(
         none,
-        Err(CorpusError::Stream(StreamError::EmptyStream { .. }))
+        Err(CorpusError::Stream(StreamError::EmptyStream(_)))
     ));
     let share = Corpus::load(&sources, &source, &template, 1.0);
     assert!(matches!(share, Err(CorpusError::BadHeldOut { .. })));

@@ -58,12 +58,9 @@ pub enum StreamError {
         /// The parser's error. Its line numbers start at this line.
         source: serde_json::Error,
     },
-    /// A stream holds no prompt.
-    #[error("{stream}: the stream is empty")]
-    EmptyStream {
-        /// File or stream name.
-        stream: String,
-    },
+    /// A stream holds no prompt; the value is its name or its file.
+    #[error("{0}: the stream is empty")]
+    EmptyStream(String),
     /// A split file is not JSON of the form `{"rule": ..., "train": [ids], "test": [ids]}`.
     #[error("{}: not a split file: {source}", path.display())]
     MalformedSplit {
@@ -72,12 +69,9 @@ pub enum StreamError {
         /// The parser's complaint.
         source: serde_json::Error,
     },
-    /// An id selector is not of the form `FILE:LIST`.
-    #[error("`{selector}` is not an id selector")]
-    BadSelector {
-        /// The text given.
-        selector: String,
-    },
+    /// A text, which is the value, is not of the form `FILE:LIST`.
+    #[error("`{0}` is not an id selector")]
+    BadSelector(String),
     /// A split file has no list of that name.
     #[error("{}: no id list `{list}` (there are: {})", path.display(), known.join(", "))]
     UnknownList {
@@ -116,12 +110,9 @@ pub enum StreamError {
         /// The split file that lists it for testing.
         split: String,
     },
-    /// A task is not embedded and no data directory is known.
-    #[error("task `{task}` is not embedded in this program and no data directory is set")]
-    NoDataDir {
-        /// The task.
-        task: String,
-    },
+    /// The task of this name is not embedded and no data directory is known.
+    #[error("task `{0}` is not embedded in this program and no data directory is set")]
+    NoDataDir(String),
     /// The data directory lacks a task.
     #[error("task `{task}`: {} does not exist", path.display())]
     MissingTask {
@@ -140,12 +131,9 @@ pub enum StreamError {
         /// Names of the files, in order.
         files: Vec<String>,
     },
-    /// A task name that would leave the data directory.
-    #[error("`{task}` is not a task name")]
-    BadTaskName {
-        /// The name given.
-        task: String,
-    },
+    /// A task name, which is the value, would leave the data directory.
+    #[error("`{0}` is not a task name")]
+    BadTaskName(String),
     /// A [`TaskSource`](crate::TaskSource) cannot provide a task.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -259,13 +247,13 @@ impl StreamError {
             Self::SeveralFiles { .. } => {
                 "name them train.jsonl and test.jsonl, or leave one file in the folder, which is both halves then"
             }
-            Self::BadSelector { .. } => "write FILE:LIST, for example paper_split.json:train",
+            Self::BadSelector(_) => "write FILE:LIST, for example paper_split.json:train",
             Self::MalformedSplit { .. } => {
                 "a split file holds an object whose train and test are lists of ids"
             }
             Self::UnknownId { .. } => "the split file belongs to another version of the data",
             Self::TestLeak { .. } => "train on the task's train split, or remove the record",
-            Self::NoDataDir { .. } => {
+            Self::NoDataDir(_) => {
                 "--data-dir hub downloads gsm8k, mbpp_humaneval, alpaca and xsum; --data-dir DIR, or OMNIDRAFT_SHARED \
                  naming a folder that holds datasets/, reads local files; mini-math, mini-code, mini-chat and mini-news need neither"
             }
@@ -273,7 +261,7 @@ impl StreamError {
                 "the data directory holds one folder per task (gsm8k, mbpp_humaneval, alpaca, xsum) \
                  with train.jsonl and test.jsonl; --data-dir hub downloads these four"
             }
-            Self::BadTaskName { .. } => "a task is the name of a folder in the data directory",
+            Self::BadTaskName(_) => "a task is the name of a folder in the data directory",
             Self::StreamExhausted { .. } => {
                 "lower `train`: a task that comes back continues its stream and repeats no prompt"
             }

@@ -164,9 +164,7 @@ pub(crate) fn records<T>(
         false => lines(bytes, path, &mut add)?,
     }
     if out.is_empty() {
-        return Err(StreamError::EmptyStream {
-            stream: path.display().to_string(),
-        });
+        return Err(StreamError::EmptyStream(path.display().to_string()));
     }
     Ok(out)
 }
@@ -288,7 +286,7 @@ mod tests {
         }
         assert!(matches!(
             read_as("train.json", b"[]"),
-            Err(StreamError::EmptyStream { .. })
+            Err(StreamError::EmptyStream(_))
         ));
     }
 

@@ -146,9 +146,7 @@ impl FromStr for IdSelector {
                 file: PathBuf::from(file),
                 list: list.to_owned(),
             }),
-            _ => Err(StreamError::BadSelector {
-                selector: text.to_owned(),
-            }),
+            _ => Err(StreamError::BadSelector(text.to_owned())),
         }
     }
 }

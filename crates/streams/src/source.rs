@@ -258,9 +258,7 @@ impl DataSource {
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
         if !plain || task.starts_with('.') {
-            return Err(StreamError::BadTaskName {
-                task: task.to_owned(),
-            });
+            return Err(StreamError::BadTaskName(task.to_owned()));
         }
         if let Some(source) = &self.source
             && let Some(folder) = source.prepare(task)?
@@ -275,9 +273,7 @@ impl DataSource {
                 task: task.to_owned(),
                 path,
             }),
-            (None, None) => Err(StreamError::NoDataDir {
-                task: task.to_owned(),
-            }),
+            (None, None) => Err(StreamError::NoDataDir(task.to_owned())),
         }
     }
 }
@@ -390,9 +386,7 @@ impl StreamSpec {
         }
         prompts.truncate(self.limit.unwrap_or(usize::MAX));
         if prompts.is_empty() {
-            return Err(StreamError::EmptyStream {
-                stream: self.stream_name(),
-            });
+            return Err(StreamError::EmptyStream(self.stream_name()));
         }
         Ok(prompts)
     }

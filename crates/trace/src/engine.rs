@@ -292,7 +292,7 @@ impl TraceEngine {
                     record.law.write_row(at.position, row);
                 }
                 Some(None) => row.fill(f32::NAN),
-                None => return Err(failed(TraceError::NotScored { row: index })),
+                None => return Err(failed(TraceError::NotScored(index))),
             }
         }
         Ok(())

@@ -24,12 +24,9 @@ pub enum TraceError {
         /// Message of the library.
         message: String,
     },
-    /// Another process writes a partial file, or has changed it.
-    #[error("{}: another process writes this recording", path.display())]
-    OtherWriter {
-        /// The partial file.
-        path: PathBuf,
-    },
+    /// Another process writes a partial file, which is the value, or has changed it.
+    #[error("{}: another process writes this recording", .0.display())]
+    OtherWriter(PathBuf),
     /// The metadata of a file are missing, malformed or impossible.
     #[error("{}: {message}", path.display())]
     Metadata {
@@ -92,12 +89,10 @@ pub enum TraceError {
         /// Number of tokens in the context.
         tokens: usize,
     },
-    /// A row was asked for that the last forward did not score.
-    #[error("row {row} was asked for, which the last forward did not score")]
-    NotScored {
-        /// Index of the row, counted from the first token of the forward.
-        row: usize,
-    },
+    /// A row was asked for that the last forward did not score; the value is its index, counted
+    /// from the first token of the forward.
+    #[error("row {0} was asked for, which the last forward did not score")]
+    NotScored(usize),
     /// Verification read a row that is not on the recorded path.
     #[error(
         "{files}: verification read a row that was not recorded: one after a token that the target never emits, or \
@@ -258,7 +253,7 @@ impl TraceError {
             Self::AnswerLimit { .. } => {
                 "lower decode.max_new_tokens, or record with a larger --max-tokens"
             }
-            Self::OtherWriter { .. } => "wait for it or end it, or give another --out",
+            Self::OtherWriter(_) => "wait for it or end it, or give another --out",
             Self::OtherRecording { .. } => {
                 "go on with its own settings, remove it, or give another --out"
             }

@@ -70,7 +70,7 @@ impl TraceWriter {
             bytes: 0,
         };
         if writer.journal.get_ref().try_lock().is_err() {
-            return Err(TraceError::OtherWriter { path: part });
+            return Err(TraceError::OtherWriter(part));
         }
         let kept = writer.resume()?;
         let file = writer.journal.get_ref();
@@ -150,7 +150,7 @@ impl TraceWriter {
             .map_err(TraceError::io("read", &self.part))?;
         let count = write_table(&whole, &self.info, rows.map(|(fields, _)| fields))?;
         if count != self.rows {
-            return Err(TraceError::OtherWriter { path: self.part });
+            return Err(TraceError::OtherWriter(self.part));
         }
         fs::rename(&whole, &self.path).map_err(TraceError::io("write", &self.path))?;
         fs::remove_file(&self.part).map_err(TraceError::io("remove", &self.part))?;
