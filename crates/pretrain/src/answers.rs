@@ -1,76 +1,51 @@
 //! Answers of a model to many prompts, and statistics of them: length, looping, distinct answers.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
 use lm::{TensorSource, WeightType};
 use models::Engine;
 use rayon::prelude::*;
-use spec_decode::{NoSink, PlainConfig, Sampling, StreamName, decode_plain};
+use spec_decode::{NoSink, PlainConfig, StreamName, decode_plain};
 use vocab_align::{TargetId, TokenId};
 
 use crate::error::Result;
 
-/// A model that answers prompts on all cores, one prompt per core at a time.
-pub(crate) struct Answerer {
-    packed: PackedWeights,
-    options: EngineOptions,
-    config: PlainConfig,
+/// Answers every prompt with the model of `source`, on all cores, one prompt per core at a time.
+/// Its weights are rounded to bf16, as they are stored; a KV cache holds `context` tokens. The
+/// answers do not depend on the number of cores.
+pub(crate) fn answer(
+    source: &dyn TensorSource,
+    prompts: &[&[u32]],
+    config: &PlainConfig,
+    context: usize,
     seed: u64,
-}
-
-impl Answerer {
-    /// A model with weights rounded to bf16, as they are stored, and a KV cache of `context`
-    /// tokens. Answers have at most `tokens` tokens.
-    pub(crate) fn new(
-        source: &dyn TensorSource,
-        temperature: f64,
-        tokens: usize,
-        stop: BTreeSet<TargetId>,
-        context: usize,
-        seed: u64,
-    ) -> Result<Self> {
-        let options = EngineOptions {
-            weights: WeightType::Bf16,
-            threads: 1,
-            max_len: context,
-            ..EngineOptions::default()
+    bar: &ProgressBar,
+) -> Result<Vec<Vec<u32>>> {
+    let options = EngineOptions {
+        weights: WeightType::Bf16,
+        threads: 1,
+        max_len: context,
+        ..EngineOptions::default()
+    };
+    let packed = PackedWeights::new(source, &options)?;
+    let one = |engine: &mut Option<Engine>, place: usize| -> Result<Vec<u32>> {
+        let engine = match engine {
+            Some(engine) => engine,
+            None => {
+                let own = CpuEngine::with_weights(packed.clone(), options.clone())?;
+                engine.insert(Engine::of(Box::new(own)))
+            }
         };
-        Ok(Self {
-            packed: PackedWeights::new(source, &options)?,
-            options,
-            config: PlainConfig {
-                sampling: Sampling::new(temperature)?,
-                max_new_tokens: tokens,
-                stop,
-            },
-            seed,
-        })
-    }
-
-    /// Answers every prompt. The answers do not depend on the number of cores.
-    pub(crate) fn answer(&self, prompts: &[&[u32]], bar: &ProgressBar) -> Result<Vec<Vec<u32>>> {
-        let one = |engine: &mut Option<Engine>, place: usize| -> Result<Vec<u32>> {
-            let engine = match engine {
-                Some(engine) => engine,
-                None => engine.insert(self.engine()?),
-            };
-            let prompt: Vec<TargetId> =
-                prompts[place].iter().map(|id| TargetId::new(*id)).collect();
-            let name = StreamName::new(self.seed, place as u64);
-            let done = decode_plain(engine, &prompt, &self.config, name, &mut NoSink)?;
-            bar.inc(1);
-            Ok(done.tokens.into_iter().map(TokenId::get).collect())
-        };
-        let places = (0..prompts.len()).into_par_iter();
-        places.map_init(|| None, one).collect()
-    }
-
-    fn engine(&self) -> Result<Engine> {
-        let engine = CpuEngine::with_weights(self.packed.clone(), self.options.clone())?;
-        Ok(Engine::of(Box::new(engine)))
-    }
+        let prompt: Vec<TargetId> = prompts[place].iter().map(|id| TargetId::new(*id)).collect();
+        let name = StreamName::new(seed, place as u64);
+        let done = decode_plain(engine, &prompt, config, name, &mut NoSink)?;
+        bar.inc(1);
+        Ok(done.tokens.into_iter().map(TokenId::get).collect())
+    };
+    let places = (0..prompts.len()).into_par_iter();
+    places.map_init(|| None, one).collect()
 }
 
 /// Statistics of a set of answers.

@@ -1,16 +1,16 @@
 //! The phase against loops: the model answers prompts, and its repetitions are made less likely.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
 use lm::{LanguageModel, LmError, WeightType};
 use rayon::prelude::*;
+use spec_decode::{PlainConfig, Sampling};
 use trainer::{Backend, Marked, Step, Trainer, Unlikelihood};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{Answerer, unwanted};
+use crate::answers::{answer, unwanted};
 use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
 use crate::error::Result;
@@ -85,25 +85,18 @@ impl<'a> Phase<'a> {
     /// Greedy answers of the present model.
     fn answers(&self, trainer: &Trainer, prompts: &[&[u32]]) -> Result<Vec<Vec<u32>>> {
         let checkpoint = trainer.checkpoint();
-        let stop: BTreeSet<_> = checkpoint
-            .config
-            .eos_token_ids
-            .iter()
-            .copied()
-            .map(TargetId::new)
-            .collect();
+        let stop = checkpoint.config.eos_token_ids.iter().copied();
+        let config = PlainConfig {
+            sampling: Sampling::GREEDY,
+            max_new_tokens: self.own.answer_tokens,
+            stop: stop.map(TargetId::new).collect(),
+        };
         // A template limits the length of prompts, but those of the corpus also have the opening
         // token.
         let longest = prompts.iter().map(|ids| ids.len()).max().unwrap_or(0);
-        let answerer = Answerer::new(
-            &checkpoint,
-            0.0,
-            self.own.answer_tokens,
-            stop,
-            longest + self.own.answer_tokens,
-            self.recipe.seed,
-        )?;
-        answerer.answer(prompts, &ProgressBar::hidden())
+        let context = longest + self.own.answer_tokens;
+        let (seed, bar) = (self.recipe.seed, ProgressBar::hidden());
+        answer(&checkpoint, prompts, &config, context, seed, &bar)
     }
 
     /// Marks the unwanted tokens of an answer and those whose distribution is to be kept. `None` if

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use indicatif::ProgressBar;
 use models::{ModelFolder, Rendered};
+use spec_decode::{PlainConfig, Sampling};
 use streams::{DataSource, MiniTask, Prompt, Split};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{Answerer, Habits};
+use crate::answers::{Habits, answer};
 use crate::card::{self, TaskHabits};
 use crate::error::{PretrainError, Result};
 use crate::train::progress_bar;
@@ -152,10 +153,14 @@ fn answers(
         let ids = folder.encode(prompt)?;
         asked.push(ids.into_iter().map(TokenId::get).collect::<Vec<u32>>());
     }
-    let (stop, context) = (folder.stop_tokens(), folder.context_for(tokens));
-    let answerer = Answerer::new(folder.weights(), temperature, tokens, stop, context, SEED)?;
     let asked: Vec<&[u32]> = asked.iter().map(Vec::as_slice).collect();
-    answerer.answer(&asked, bar)
+    let config = PlainConfig {
+        sampling: Sampling::new(temperature)?,
+        max_new_tokens: tokens,
+        stop: folder.stop_tokens(),
+    };
+    let context = folder.context_for(tokens);
+    answer(folder.weights(), &asked, &config, context, SEED, bar)
 }
 
 /// The text as a literal block of Markdown.
