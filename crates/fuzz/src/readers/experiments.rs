@@ -12,7 +12,6 @@ use super::{put, written};
 use crate::Reader;
 use crate::mutate::Shape;
 
-/// An experiment file.
 pub const EXPERIMENT: Reader = Reader {
     name: "experiment",
     what: "an experiment (TOML), and its plan",
@@ -24,7 +23,6 @@ pub const EXPERIMENT: Reader = Reader {
     },
 };
 
-/// A recipe of `omnidraft pretrain`.
 pub const RECIPE: Reader = Reader {
     name: "recipe",
     what: "a recipe of pretraining (TOML)",
@@ -39,7 +37,6 @@ pub const RECIPE: Reader = Reader {
     },
 };
 
-/// Numbers of a paper.
 pub const PAPER: Reader = Reader {
     name: "paper",
     what: "numbers of the paper (TOML)",
@@ -51,7 +48,6 @@ pub const PAPER: Reader = Reader {
     },
 };
 
-/// `manifest.json` of a cell.
 pub const MANIFEST: Reader = Reader {
     name: "manifest",
     what: "manifest.json of a cell",
@@ -78,7 +74,6 @@ pub const MANIFEST: Reader = Reader {
     },
 };
 
-/// `experiment.json` of a results folder.
 pub const RECORD: Reader = Reader {
     name: "record",
     what: "experiment.json of a results folder, and its page",
@@ -104,7 +99,6 @@ pub const RECORD: Reader = Reader {
     },
 };
 
-/// Rows of a table.
 pub const ROWS: Reader = Reader {
     name: "rows",
     what: "rows of a table (parquet)",

@@ -13,7 +13,6 @@ use super::{put, written};
 use crate::Reader;
 use crate::mutate::Shape;
 
-/// `config.json`.
 pub const CONFIG: Reader = Reader {
     name: "config",
     what: "config.json of a model",
@@ -28,7 +27,6 @@ pub const CONFIG: Reader = Reader {
     },
 };
 
-/// `model.safetensors` beside a sound configuration.
 pub const CHECKPOINT: Reader = Reader {
     name: "safetensors",
     what: "model.safetensors of a model, and a forward",
@@ -47,7 +45,6 @@ pub const CHECKPOINT: Reader = Reader {
     },
 };
 
-/// `model.safetensors.index.json` beside a sound configuration and a shard.
 pub const INDEX: Reader = Reader {
     name: "index",
     what: "model.safetensors.index.json",
@@ -72,7 +69,6 @@ pub const INDEX: Reader = Reader {
     },
 };
 
-/// `adapter_model.safetensors` beside a sound configuration.
 pub const ADAPTER: Reader = Reader {
     name: "adapter",
     what: "adapter_model.safetensors (LoRA)",
@@ -85,7 +81,6 @@ pub const ADAPTER: Reader = Reader {
     },
 };
 
-/// `adapter_config.json` beside sound weights.
 pub const ADAPTER_CONFIG: Reader = Reader {
     name: "adapter-config",
     what: "adapter_config.json (LoRA)",

@@ -15,7 +15,6 @@ use super::{put, written};
 use crate::Reader;
 use crate::mutate::Shape;
 
-/// A saved n-gram cache.
 pub const CACHE: Reader = Reader {
     name: "cache",
     what: "a saved n-gram cache, and lookups in it",
@@ -36,7 +35,6 @@ pub const CACHE: Reader = Reader {
     },
 };
 
-/// Texts to copy from.
 pub const TEXTS: Reader = Reader {
     name: "texts",
     what: "saved texts with a suffix automaton, and look-ups in them",
@@ -56,7 +54,6 @@ pub const TEXTS: Reader = Reader {
     },
 };
 
-/// An acceptance head with its training.
 pub const HEAD: Reader = Reader {
     name: "head",
     what: "head.safetensors, and a step of training",
@@ -78,7 +75,6 @@ pub const HEAD: Reader = Reader {
     },
 };
 
-/// Observations of throughput rules.
 pub const CHAINS: Reader = Reader {
     name: "chains",
     what: "the observations of throughput rules in state.json",
@@ -90,7 +86,6 @@ pub const CHAINS: Reader = Reader {
     read: |_, bytes| Ok(serde_json::from_slice::<Vec<Chain>>(bytes).map(drop)?),
 };
 
-/// A recorded target.
 pub const TRACE: Reader = Reader {
     name: "trace",
     what: "a trace (parquet): its prompts, and every row",
@@ -99,7 +94,6 @@ pub const TRACE: Reader = Reader {
     read: |folder, bytes| every_record(&put(folder, "trace.parquet", bytes)?),
 };
 
-/// The partial file of an interrupted recording.
 pub const PARTIAL_TRACE: Reader = Reader {
     name: "partial-trace",
     what: "the partial file of a recording, and what is recorded after it",
@@ -199,7 +193,6 @@ fn records(top: usize) -> impl Iterator<Item = Record> {
     })
 }
 
-/// The state of an interrupted pretraining.
 pub const PRETRAINING: Reader = Reader {
     name: "pretraining",
     what: "state.safetensors of a pretraining",

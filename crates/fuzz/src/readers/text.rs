@@ -11,7 +11,6 @@ use super::put;
 use crate::Reader;
 use crate::mutate::Shape;
 
-/// `tokenizer.json`.
 pub const TOKENIZER: Reader = Reader {
     name: "tokenizer",
     what: "tokenizer.json, and texts spelled with it",
@@ -33,7 +32,6 @@ pub const TOKENIZER: Reader = Reader {
     },
 };
 
-/// `chat_template.jinja`.
 pub const TEMPLATE: Reader = Reader {
     name: "template",
     what: "chat_template.jinja, and a prompt in it",
@@ -45,7 +43,6 @@ pub const TEMPLATE: Reader = Reader {
     },
 };
 
-/// `tokenizer_config.json`.
 pub const TOKENIZER_CONFIG: Reader = Reader {
     name: "tokenizer-config",
     what: "tokenizer_config.json with its template",
@@ -70,7 +67,6 @@ pub const TOKENIZER_CONFIG: Reader = Reader {
     },
 };
 
-/// `generation_config.json`: where answers end, and how their owner draws them.
 pub const GENERATION: Reader = Reader {
     name: "generation",
     what: "generation_config.json, and what is said of it",
@@ -95,7 +91,6 @@ pub const GENERATION: Reader = Reader {
     },
 };
 
-/// `special_tokens_map.json` and `added_tokens.json` beside a tokenizer.
 pub const SPECIAL_TOKENS: Reader = Reader {
     name: "special-tokens",
     what: "special_tokens_map.json beside a tokenizer, and a text spelled with it",
@@ -127,7 +122,6 @@ pub const SPECIAL_TOKENS: Reader = Reader {
     },
 };
 
-/// `tokenizer.model` of SentencePiece.
 pub const PIECES: Reader = Reader {
     name: "pieces",
     what: "tokenizer.model, and texts spelled with it",
@@ -177,7 +171,6 @@ fn pieces(kind: u8) -> Vec<u8> {
     out
 }
 
-/// Prompts, one JSON array.
 pub const PROMPT_ARRAY: Reader = Reader {
     name: "prompt-array",
     what: "prompts as a JSON array",
@@ -195,7 +188,6 @@ pub const PROMPT_ARRAY: Reader = Reader {
     read: |folder, bytes| prompts(bytes, &folder.join("train.json")),
 };
 
-/// Prompts, a JSON document a line.
 pub const PROMPTS: Reader = Reader {
     name: "prompts",
     what: "prompts as JSON lines",

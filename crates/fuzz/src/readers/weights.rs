@@ -13,7 +13,6 @@ use crate::mutate::Shape;
 /// Rows read of each tensor.
 const ROWS: usize = 64;
 
-/// `pytorch_model.bin`.
 pub const TORCH: Reader = Reader {
     name: "torch",
     what: "pytorch_model.bin: archive, pickle, rows of tensors",
@@ -27,7 +26,6 @@ pub const TORCH: Reader = Reader {
     read: |folder, bytes| rows(Format::Torch, folder, "pytorch_model.bin", bytes),
 };
 
-/// A GGUF file, tensor by tensor.
 pub const GGUF: Reader = Reader {
     name: "gguf",
     what: "a GGUF file: keys, rows of tensors",
@@ -39,7 +37,6 @@ pub const GGUF: Reader = Reader {
     read: |folder, bytes| rows(Format::Gguf, folder, "model.gguf", bytes),
 };
 
-/// A GGUF file as a model.
 pub const GGUF_MODEL: Reader = Reader {
     name: "gguf-model",
     what: "a GGUF file as a model, and a forward",
