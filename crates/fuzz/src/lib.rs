@@ -29,7 +29,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use mutate::Shape;
@@ -39,15 +38,6 @@ pub const LONGEST_S: f64 = 2.0;
 /// Largest memory that one input may take, in bytes. Seeds are a few kilobytes, so this leaves room
 /// for small tables whose size a file states.
 pub const MOST_MEMORY: usize = 256 << 20;
-
-/// Outcome of reading an input.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// It was read, and what was read was used.
-    Accepted,
-    /// An error was returned.
-    Refused,
-}
 
 /// A function that reads bytes from elsewhere, with valid examples of its files.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::worker::{self, Line};
-use crate::{LONGEST_S, MOST_MEMORY, Outcome, Reader};
+use crate::{LONGEST_S, MOST_MEMORY, Reader};
 
 /// Inputs of one worker; a fresh one now and then keeps leaks of libraries from adding up.
 const INPUTS: u64 = 20_000;
@@ -86,14 +86,12 @@ impl Tally {
             Line::Begin(_) => self.executions += 1,
             Line::Panic(message) => self.fail(index, Kind::Panic, message),
             Line::End {
-                outcome,
+                accepted,
                 seconds,
                 bytes,
             } => {
-                match outcome {
-                    Outcome::Accepted => self.accepted += 1,
-                    Outcome::Refused => self.refused += 1,
-                }
+                self.accepted += u64::from(accepted);
+                self.refused += u64::from(!accepted);
                 self.longest_s = self.longest_s.max(seconds);
                 self.most_bytes = self.most_bytes.max(bytes);
                 if bytes > MOST_MEMORY {

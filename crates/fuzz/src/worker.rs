@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{Corpus, Outcome, Reader};
+use crate::{Corpus, Reader};
 
 /// A line of JSON from a worker to its parent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -20,8 +20,8 @@ pub enum Line {
     Begin(u64),
     /// An input was read or refused.
     End {
-        /// The outcome.
-        outcome: Outcome,
+        /// True if it was read, and what was read was used; false if an error was returned.
+        accepted: bool,
         /// Time it took, in seconds.
         seconds: f64,
         /// Largest number of bytes held at once, over those before.
@@ -73,16 +73,13 @@ pub fn run(
         let before = (meter.live)();
         (meter.peak)();
         let start = Instant::now();
-        let read = || match (reader.read)(scratch, &input) {
-            Ok(()) => Outcome::Accepted,
-            Err(_) => Outcome::Refused,
-        };
+        let read = || (reader.read)(scratch, &input).is_ok();
         let read = panic::catch_unwind(AssertUnwindSafe(read));
         let seconds = start.elapsed().as_secs_f64();
         let bytes = (meter.peak)().saturating_sub(before);
         say(&match read {
-            Ok(outcome) => Line::End {
-                outcome,
+            Ok(accepted) => Line::End {
+                accepted,
                 seconds,
                 bytes,
             },
