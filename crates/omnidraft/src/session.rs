@@ -1,6 +1,5 @@
 //! A drafter and a target at work: text in, text out.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use ngram_cache::{CacheConfig, NgramCache};
@@ -67,10 +66,8 @@ pub struct Builder<D, T> {
     target: T,
     pair: Pair,
     prompts: Prompts,
-    mode: VerifyMode,
-    acceptance: Acceptance,
+    config: SessionConfig,
     sampling: SamplingOptions,
-    stop: BTreeSet<TargetId>,
     cache: Option<NgramCache>,
     history: Option<History>,
     policy: Box<dyn DraftPolicy + Send>,
@@ -88,11 +85,12 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
         Self {
             drafter,
             target,
-            stop: stop.collect(),
+            config: SessionConfig {
+                stop: stop.collect(),
+                ..SessionConfig::new(VerifyMode::Exact, 0)
+            },
             pair: pair.clone(),
             prompts: Prompts::Plain,
-            mode: VerifyMode::Exact,
-            acceptance: Acceptance::default(),
             sampling: SamplingOptions::default(),
             cache: Some(NgramCache::new(CacheConfig::default())),
             history: None,
@@ -135,13 +133,13 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
 
     /// Verifies drafts in this mode.
     pub fn mode(mut self, mode: VerifyMode) -> Self {
-        self.mode = mode;
+        self.config.mode = mode;
         self
     }
 
     /// Verifies the tokens of a draft one by one, which is the default, or all together.
     pub fn acceptance(mut self, acceptance: Acceptance) -> Self {
-        self.acceptance = acceptance;
+        self.config.acceptance = acceptance;
         self
     }
 
@@ -167,7 +165,7 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     /// Ends an answer after one of these tokens, instead of the vocabulary's own ends of a turn and
     /// of a text.
     pub fn stop(mut self, stop: impl IntoIterator<Item = TargetId>) -> Self {
-        self.stop = stop.into_iter().collect();
+        self.config.stop = stop.into_iter().collect();
         self
     }
 
@@ -178,10 +176,8 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     /// vocabularies and alignment do not belong together.
     pub fn build(self) -> Result<Session<D, T>, Error> {
         let config = SessionConfig {
-            acceptance: self.acceptance,
             sampling: Sampling::with_options(self.sampling)?,
-            stop: self.stop,
-            ..SessionConfig::new(self.mode, 0)
+            ..self.config
         };
         let pair = self.pair;
         let mut rounds =
@@ -372,7 +368,7 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     /// answers at the stop tokens that the target's files name.
     pub fn chat(mut self, drafter: &crate::Drafter, target: &crate::Target) -> Self {
         let (drafter, target) = (&drafter.folder().text, &target.folder().text);
-        self.stop = target.stop_tokens();
+        self.config.stop = target.stop_tokens();
         self.prompts = Prompts::Chat(Box::new((drafter.clone(), target.clone())));
         self
     }
