@@ -13,8 +13,8 @@ use crate::{Error, Source};
 /// stopped or dropped.
 pub struct Server {
     address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<Result<(), Source>>>,
+    /// The way to stop it, and its thread; `None` once it is stopped.
+    running: Option<(oneshot::Sender<()>, JoinHandle<Result<(), Source>>)>,
 }
 
 impl Server {
@@ -44,8 +44,7 @@ impl Server {
         match told.recv() {
             Ok(address) => Ok(Self {
                 address,
-                stop: Some(stop),
-                thread: Some(thread),
+                running: Some((stop, thread)),
             }),
             Err(_) => Err(match join(thread) {
                 Err(error) => error,
@@ -68,11 +67,12 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<(), Error> {
-        if let Some(stop) = self.stop.take() {
-            // A server that has ended already does not receive this.
-            let _ = stop.send(());
-        }
-        self.thread.take().map_or(Ok(()), join)
+        let Some((stop, thread)) = self.running.take() else {
+            return Ok(());
+        };
+        // A server that has ended already does not receive this.
+        let _ = stop.send(());
+        join(thread)
     }
 }
 
