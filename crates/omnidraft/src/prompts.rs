@@ -8,10 +8,7 @@ use vocab_align::{DraftId, TargetId};
 use crate::Error;
 
 /// A prompt in the tokens of both models.
-pub(crate) struct Encoded {
-    pub(crate) draft: Vec<DraftId>,
-    pub(crate) target: Vec<TargetId>,
-}
+pub(crate) type Encoded = (Vec<DraftId>, Vec<TargetId>);
 
 /// The way from a text to a prompt.
 pub(crate) enum Prompts {
@@ -25,17 +22,17 @@ pub(crate) enum Prompts {
 impl Prompts {
     pub(crate) fn encode(&self, pair: &Pair, text: &str) -> Result<Encoded, Error> {
         match self {
-            Self::Plain => Ok(Encoded {
-                draft: pair.draft.encode_whole(text)?,
-                target: pair.target.encode_whole(text)?,
-            }),
+            Self::Plain => Ok((
+                pair.draft.encode_whole(text)?,
+                pair.target.encode_whole(text)?,
+            )),
             #[cfg(feature = "models")]
             Self::Chat(texts) => {
                 let (drafter, target) = &**texts;
-                Ok(Encoded {
-                    draft: chat(drafter, Role::Drafter, text)?,
-                    target: chat(target, Role::Target, text)?,
-                })
+                Ok((
+                    chat(drafter, Role::Drafter, text)?,
+                    chat(target, Role::Target, text)?,
+                ))
             }
         }
     }

@@ -273,7 +273,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         max_new_tokens: usize,
         mut each: impl FnMut(&str),
     ) -> Result<Answer, Error> {
-        let Encoded { draft, target } = self.encode(prompt)?;
+        let (draft, target) = self.encode(prompt)?;
         let prompt = Prompt {
             draft: &draft,
             target: &target,

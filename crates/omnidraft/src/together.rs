@@ -105,14 +105,14 @@ struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     fn begin(session: &'a mut Own, prompt: &str, max_new_tokens: usize) -> Result<Self, Error> {
-        let encoded = session.encode(prompt)?;
+        let (draft, target) = session.encode(prompt)?;
         let name = session.next(max_new_tokens);
         let prompt = Prompt {
-            draft: &encoded.draft,
-            target: &encoded.target,
+            draft: &draft,
+            target: &target,
         };
         Ok(Self {
-            prompt: prompt.draft.len(),
+            prompt: draft.len(),
             prefill: session.rounds.start(prompt, name)?,
             rounds: Vec::new(),
             totals: Totals::default(),
