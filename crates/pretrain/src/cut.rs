@@ -28,15 +28,18 @@ pub struct CutRecipe {
 impl CutRecipe {
     /// The `kept` blocks to keep of a model with `held` blocks.
     pub(crate) fn blocks(&self, kept: usize, held: usize) -> Result<Vec<usize>> {
+        let fault = |text: String| Err(PretrainError::Fault(text));
+        // First: of a model that has not as many, the usual blocks would be a list without end.
+        if kept > held {
+            return fault(format!(
+                "model.layers = {kept}, but the model of train.cut has {held} blocks"
+            ));
+        }
         let last = LAST.min(kept);
-        let usual = || (0..kept - last).chain(held.saturating_sub(last)..held);
+        let usual = || (0..kept - last).chain(held - last..held);
         let blocks = self.blocks.clone().unwrap_or_else(|| usual().collect());
         let rising = blocks.windows(2).all(|pair| pair[0] < pair[1]);
-        let fault = |text: String| Err(PretrainError::Fault(text));
         match (blocks.last(), rising) {
-            _ if kept > held => fault(format!(
-                "model.layers = {kept}, but the model of train.cut has {held} blocks"
-            )),
             _ if blocks.len() != kept => fault(format!(
                 "train.cut.blocks names {} blocks, but model.layers = {kept}",
                 blocks.len()
@@ -155,6 +158,7 @@ mod tests {
                 6,
                 "model.layers = 6, but the model of train.cut has 5",
             ),
+            (None, usize::MAX, "but the model of train.cut has 5"),
         ] {
             let error = cut(blocks).blocks(kept, 5).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
