@@ -8,7 +8,7 @@
 //! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
 //! * [`DataSource`] finds a task in a data directory, from a [`TaskSource`] (a hub, for example) or
 //!   among the embedded mini streams ([`MiniTask`]);
-//! * [`StreamSpec`] says which of its prompts are streamed and in which [`Order`]: training prompts
+//! * [`StreamSpec`] says which of its prompts are streamed and in which order: training prompts
 //!   by the run's seed or in the file's order, held-out prompts in one order for all runs.
 //!   [`StreamRng`] gives the same order on every machine.
 //!
@@ -38,4 +38,4 @@ pub use mini::MiniTask;
 pub use record::{Prompt, Text, load_texts};
 pub use rng::StreamRng;
 pub use select::{IdSelector, PaperSplit};
-pub use source::{DATA_ENV, DataSource, Order, Split, StreamSpec, TEST_ORDER_SEED, TaskSource};
+pub use source::{DATA_ENV, DataSource, Split, StreamSpec, TEST_ORDER_SEED, TaskSource};

@@ -288,15 +288,6 @@ enum Place {
 /// Changing it changes the content of every limited held-out stream.
 pub const TEST_ORDER_SEED: u64 = 0;
 
-/// The order in which a stream takes the prompts of its split.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// The order of [`DataSource::load`].
-    File,
-    /// A permutation of the whole split, drawn from this seed and the stream's name.
-    Seeded(u64),
-}
-
 /// The prompts that a run streams: task, split, number and order.
 ///
 /// Held-out prompts always come in the same shuffled order ([`TEST_ORDER_SEED`]). The first prompts
@@ -348,13 +339,13 @@ impl StreamSpec {
         format!("{}:{}", self.task, self.split.name())
     }
 
-    /// The order under a run's seed. The seed matters only for training prompts, and only if
-    /// `shuffle` is set.
-    pub fn order(&self, seed: u64) -> Order {
+    /// The seed that with the stream's name determines the order under a run's `seed`, a
+    /// permutation of the whole split; `None` for the order of [`DataSource::load`]. The run's seed
+    /// matters only for training prompts, and only if `shuffle` is set.
+    pub fn order(&self, seed: u64) -> Option<u64> {
         match self.split {
-            Split::Test => Order::Seeded(TEST_ORDER_SEED),
-            Split::Train if self.shuffle => Order::Seeded(seed),
-            Split::Train => Order::File,
+            Split::Test => Some(TEST_ORDER_SEED),
+            Split::Train => self.shuffle.then_some(seed),
         }
     }
 
@@ -367,7 +358,7 @@ impl StreamSpec {
     /// prompts.
     pub fn load(&self, source: &DataSource, seed: u64) -> Result<Vec<Prompt>, StreamError> {
         let mut prompts = source.load(&self.task, self.split)?;
-        if let Order::Seeded(seed) = self.order(seed) {
+        if let Some(seed) = self.order(seed) {
             let mut talks = conversations(prompts);
             StreamRng::new(seed, &self.stream_name()).shuffle(&mut talks);
             prompts = talks.into_iter().flatten().collect();

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use streams::{
-    DATA_ENV, DataSource, IdSelector, Order, PaperSplit, Prompt, Split, StreamError, StreamSpec,
+    DATA_ENV, DataSource, IdSelector, PaperSplit, Prompt, Split, StreamError, StreamSpec,
     TEST_ORDER_SEED, load_texts, parse_prompts,
 };
 use support::real_tasks;
@@ -238,14 +238,14 @@ fn a_returning_task_continues_its_stream() -> Result {
 fn the_order_of_training_prompts_is_pinned() -> Result {
     let first = |seed| -> Result<Vec<String>> {
         let spec = StreamSpec::new("mini-math", Split::Train).shuffled();
-        assert_eq!(spec.order(seed), Order::Seeded(seed));
+        assert_eq!(spec.order(seed), Some(seed));
         let prompts = spec.limit(4).load(&DataSource::embedded(), seed)?;
         Ok(prompts.into_iter().map(|p| p.id).collect())
     };
     assert_eq!(first(1)?, PINNED[0]);
     assert_eq!(first(2)?, PINNED[1]);
     let plain = StreamSpec::new("mini-math", Split::Train);
-    assert_eq!(plain.order(1), Order::File);
+    assert_eq!(plain.order(1), None);
     Ok(())
 }
 
@@ -254,7 +254,7 @@ fn held_out_prompts_come_in_one_order_for_all_seeds() -> Result {
     let source = DataSource::embedded();
     let spec = StreamSpec::new("mini-news", Split::Test);
     let all = spec.load(&source, 1)?;
-    assert_eq!(spec.order(7), Order::Seeded(TEST_ORDER_SEED));
+    assert_eq!(spec.order(7), Some(TEST_ORDER_SEED));
     assert_eq!(all, spec.load(&source, 2)?);
     assert_eq!(all, spec.clone().shuffled().load(&source, 3)?);
     assert_eq!(spec.limit(20).load(&source, 4)?, all[..20], "a prefix");
