@@ -1,6 +1,4 @@
-//! Answers of a model to many prompts, and statistics of them: length, looping, distinct answers.
-
-use std::collections::HashSet;
+//! Answers of a model to many prompts, and the tokens of theirs that loop.
 
 use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
 use indicatif::ProgressBar;
@@ -48,33 +46,7 @@ pub(crate) fn answer(
     places.map_init(|| None, one).collect()
 }
 
-/// Statistics of a set of answers.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Habits {
-    /// Mean number of tokens per answer.
-    pub(crate) length: f64,
-    /// Share of the tokens, in `[0, 1]`, that end a 4-gram which occurred earlier in the answer.
-    pub(crate) looping: f64,
-    /// Share of distinct answers, in `[0, 1]`.
-    pub(crate) distinct: f64,
-}
-
-impl Habits {
-    /// Statistics of at least one answer.
-    pub(crate) fn of(answers: &[Vec<u32>]) -> Self {
-        let tokens: usize = answers.iter().map(Vec::len).sum();
-        let looping: usize = answers.iter().map(|a| unwanted(a).count()).sum();
-        let distinct: HashSet<_> = answers.iter().collect();
-        let count = answers.len().max(1) as f64;
-        Self {
-            length: tokens as f64 / count,
-            looping: looping as f64 / tokens.max(1) as f64,
-            distinct: distinct.len() as f64 / count,
-        }
-    }
-}
-
-/// Indices of the looping tokens.
+/// Indices of the looping tokens, which end a 4-gram that occurred earlier in the answer.
 pub(crate) fn unwanted(answer: &[u32]) -> impl Iterator<Item = usize> {
     let marks = results::looping(answer).into_iter().enumerate();
     marks.filter_map(|(place, loops)| loops.then_some(place))

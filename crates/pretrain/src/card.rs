@@ -1,9 +1,10 @@
 //! The model card of a pretrained folder.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use super::answers::Habits;
+use super::answers::unwanted;
 use super::config::{Recipe, TokenizerStyle};
 use super::error::{PretrainError, Result};
 use super::train::Trained;
@@ -106,19 +107,26 @@ pub fn render(recipe: &Recipe, trained: &Trained, tokens_per_epoch: usize) -> St
 /// Heading of the part of a card that is about answers.
 const HEADING: &str = "\n## Its answers\n";
 
-/// Statistics of the answers to a task.
-pub(crate) struct TaskHabits {
-    pub(crate) task: String,
-    /// Temperature of the model's answers; `None` for the published ones.
-    pub(crate) temperature: Option<f64>,
-    pub(crate) habits: Habits,
+/// A row of a card about answers to a task: tokens an answer, share of looping tokens, share of
+/// distinct answers. `temperature` is that of the model, or `published`.
+pub(crate) fn habits(task: &str, temperature: &str, answers: &[Vec<u32>]) -> String {
+    let tokens: usize = answers.iter().map(Vec::len).sum();
+    let looping: usize = answers.iter().map(|a| unwanted(a).count()).sum();
+    let distinct: HashSet<_> = answers.iter().collect();
+    let count = answers.len().max(1) as f64;
+    format!(
+        "| {task} | {temperature} | {:.0} | {:.1}% | {:.0}% |\n",
+        tokens as f64 / count,
+        100.0 * (looping as f64 / tokens.max(1) as f64),
+        100.0 * (distinct.len() as f64 / count)
+    )
 }
 
-/// Writes the statistics of a model's answers at the end of its card, replacing earlier ones.
+/// Writes rows about a model's answers at the end of its card, replacing earlier ones.
 ///
 /// # Errors
 /// A folder without a card; a card that cannot be written.
-pub fn add_habits(out: &Path, rows: &[TaskHabits]) -> Result<()> {
+pub fn add_habits(out: &Path, rows: &str) -> Result<()> {
     let path = out.join("README.md");
     let old = std::fs::read_to_string(&path).map_err(PretrainError::io(&path))?;
     let mut card = old.split(HEADING).next().unwrap_or_default().to_owned();
@@ -127,21 +135,7 @@ pub fn add_habits(out: &Path, rows: &[TaskHabits]) -> Result<()> {
         card.push_str(
             "\nTo the first 100 test prompts of each task, at most 128 tokens each; beside them the published ones. Looping: the token ends a run of four that the answer already had.\n\n| task | temperature | tokens an answer | looping tokens | distinct answers |\n|---|---|---|---|---|\n",
         );
-    }
-    for TaskHabits {
-        task,
-        temperature,
-        habits,
-    } in rows
-    {
-        let temperature = temperature.map_or("published".to_owned(), |t| t.to_string());
-        let _ = writeln!(
-            card,
-            "| {task} | {temperature} | {:.0} | {:.1}% | {:.0}% |",
-            habits.length,
-            100.0 * habits.looping,
-            100.0 * habits.distinct
-        );
+        card.push_str(rows);
     }
     std::fs::write(&path, card).map_err(PretrainError::io(&path))
 }

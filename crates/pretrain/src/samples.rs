@@ -11,8 +11,8 @@ use spec_decode::{PlainConfig, Sampling};
 use streams::{DataSource, MiniTask, Prompt, Split};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{Habits, answer};
-use crate::card::{self, TaskHabits};
+use crate::answers::answer;
+use crate::card;
 use crate::error::{PretrainError, Result};
 use crate::train::progress_bar;
 use crate::{CorpusSource, Recipe};
@@ -77,7 +77,7 @@ fn habits(
     out: &Path,
     data: &DataSource,
     progress: bool,
-) -> Result<Vec<TaskHabits>> {
+) -> Result<String> {
     let recipe = Recipe::load(&out.join("recipe.toml"))?;
     let tasks: BTreeSet<&str> = recipe
         .data
@@ -101,21 +101,13 @@ fn habits(
     let count: usize = loaded.iter().map(|(_, prompts, _)| prompts.len()).sum();
     let all = (count * TEMPERATURES.len()) as u64;
     let bar = progress_bar(("answers", "prompts"), 0, all, progress);
-    let mut rows = Vec::new();
+    let mut rows = String::new();
     for (task, prompts, published) in &loaded {
         for temperature in TEMPERATURES {
             let answers = answers(folder, prompts, temperature, ANSWER_TOKENS, &bar)?;
-            rows.push(TaskHabits {
-                task: (*task).to_owned(),
-                temperature: Some(temperature),
-                habits: Habits::of(&answers),
-            });
+            rows += &card::habits(task, &temperature.to_string(), &answers);
         }
-        rows.push(TaskHabits {
-            task: (*task).to_owned(),
-            temperature: None,
-            habits: Habits::of(published),
-        });
+        rows += &card::habits(task, "published", published);
     }
     bar.finish_and_clear();
     Ok(rows)
