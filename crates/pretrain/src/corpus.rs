@@ -105,8 +105,6 @@ pub struct Document {
     pub content: String,
     /// The end of turn of the template; empty for plain text.
     pub end_of_turn: String,
-    /// True if the document measures the held-out loss, false if it is trained on.
-    pub held_out: bool,
 }
 
 impl Document {
@@ -126,13 +124,16 @@ impl Document {
 ///
 /// let sources = [CorpusSource::Task("mini-code".into())];
 /// let corpus = Corpus::load(&sources, &DataSource::embedded(), &PromptTemplate::default(), 0.05)?;
-/// assert_eq!(corpus.training().count() + corpus.held_out().count(), 400);
-/// assert!(corpus.training().all(|document| document.text().ends_with("<|end|>")));
+/// assert_eq!(corpus.training.len() + corpus.held_out.len(), 400);
+/// assert!(corpus.training.iter().all(|document| document.text().ends_with("<|end|>")));
 /// # Ok::<(), pretrain::CorpusError>(())
 /// ```
 #[derive(Debug, Clone)]
 pub struct Corpus {
-    documents: Vec<Document>,
+    /// The documents to train on.
+    pub training: Vec<Document>,
+    /// The documents that measure the held-out loss.
+    pub held_out: Vec<Document>,
 }
 
 impl Corpus {
@@ -173,10 +174,10 @@ impl Corpus {
         if documents.is_empty() {
             return Err(StreamError::EmptyStream("training corpus".to_owned()).into());
         }
-        for document in &mut documents {
-            document.held_out = is_held_out(&document.id, held_out);
-        }
-        Ok(Self { documents })
+        let (held_out, training) = documents
+            .into_iter()
+            .partition(|document| is_held_out(&document.id, held_out));
+        Ok(Self { training, held_out })
     }
 
     /// Shortens every prompt as [`PromptTemplate::fit`] does at run time. This needs a tokenizer,
@@ -189,20 +190,11 @@ impl Corpus {
         template: &PromptTemplate,
         mut count: impl FnMut(&Rendered) -> Result<usize, E>,
     ) -> Result<(), E> {
-        for prompt in self.documents.iter_mut().filter_map(|d| d.prompt.as_mut()) {
+        let documents = self.training.iter_mut().chain(&mut self.held_out);
+        for prompt in documents.filter_map(|d| d.prompt.as_mut()) {
             *prompt = template.fit(&prompt.body, &mut count)?.rendered;
         }
         Ok(())
-    }
-
-    /// The documents to train on, in the sources' order.
-    pub fn training(&self) -> impl Iterator<Item = &Document> {
-        self.documents.iter().filter(|d| !d.held_out)
-    }
-
-    /// The held-out documents.
-    pub fn held_out(&self) -> impl Iterator<Item = &Document> {
-        self.documents.iter().filter(|d| d.held_out)
     }
 }
 
@@ -218,7 +210,6 @@ fn task_documents(
         prompt: Some(template.render(&p.prompt)),
         content: p.reference,
         end_of_turn: template.end_of_turn.clone(),
-        held_out: false,
     };
     Ok(prompts.into_iter().map(document).collect())
 }
@@ -277,7 +268,6 @@ impl Recorded {
                         true => template.end_of_turn.clone(),
                         false => String::new(),
                     },
-                    held_out: false,
                 })
             })
             .collect()
@@ -312,7 +302,6 @@ fn text_documents(path: &std::path::Path) -> Result<Vec<Document>, StreamError> 
         prompt: None,
         content: text.text,
         end_of_turn: String::new(),
-        held_out: false,
     };
     Ok(load_texts(path, "text")?
         .into_iter()

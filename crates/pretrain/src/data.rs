@@ -45,7 +45,7 @@ impl TokenData {
                 .map(|d| tokens_of(d, vocabulary, bos))
                 .collect::<Result<Vec<_>>>()
         };
-        let training: Vec<&Document> = corpus.training().collect();
+        let training: Vec<&Document> = corpus.training.iter().collect();
         let mut by_task: BTreeMap<&str, Vec<(usize, usize)>> = BTreeMap::new();
         let mut documents = Vec::with_capacity(training.len());
         for (place, (ids, prompt)) in encode_all(&training)?.into_iter().enumerate() {
@@ -62,13 +62,14 @@ impl TokenData {
                 "the training corpus has {total} tokens, fewer than one sequence of {sequence}"
             )));
         }
-        let mut sources: Vec<&str> = corpus.held_out().map(|d| d.source.as_str()).collect();
+        let mut sources: Vec<&str> = corpus.held_out.iter().map(|d| &*d.source).collect();
         sources.sort_unstable();
         sources.dedup();
         let held_out = sources
             .into_iter()
             .map(|source| {
-                let own: Vec<_> = corpus.held_out().filter(|d| d.source == source).collect();
+                let own = corpus.held_out.iter().filter(|d| d.source == source);
+                let own: Vec<_> = own.collect();
                 let stream: Vec<u32> = encode_all(&own)?
                     .into_iter()
                     .flat_map(|(ids, _)| ids)

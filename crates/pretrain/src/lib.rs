@@ -137,7 +137,7 @@ fn tokenizer_for(
         let file = file.as_ref().unwrap_or(from);
         std::fs::copy(file, &path).map_err(PretrainError::io_with(from, ": tokenizer.from"))?;
     } else {
-        let texts: Vec<String> = corpus.training().map(plain_text).collect();
+        let texts: Vec<String> = corpus.training.iter().map(plain_text).collect();
         let json = tokenizer::train(recipe, texts.iter().map(String::as_str))?;
         std::fs::write(&path, format!("{json}\n")).map_err(PretrainError::io(&path))?;
     }

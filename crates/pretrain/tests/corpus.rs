@@ -43,7 +43,7 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
         CorpusSource::Text("plain.jsonl".into()),
     ];
     let corpus = Corpus::load(&sources, &source, &template, 0.0)?;
-    let documents: Vec<_> = corpus.training().collect();
+    let documents = &corpus.training;
     assert_eq!(
         documents.len(),
         5,
@@ -52,7 +52,7 @@ fn corpus_documents_mark_templates_and_never_hold_test_ids() -> Result {
     let text = documents[0].text();
     assert_eq!(text, "<|user|>\nask t1\n<|assistant|>\nanswer t1<|end|>");
     assert_eq!(documents[0].end_of_turn, "<|end|>");
-    let prose = documents[4];
+    let prose = &documents[4];
     assert_eq!(prose.content, "Some prose with <|end|> in it.");
     assert!(prose.prompt.is_none() && prose.end_of_turn.is_empty());
 
@@ -96,7 +96,7 @@ fn no_test_prompt_of_the_real_tasks_is_pretrained_on() -> Result {
         .to_vec();
     sources.push(CorpusSource::Text(PathBuf::from("generic/books.jsonl")));
     let corpus = Corpus::load(&sources, &source, &template, 0.02)?;
-    let documents = corpus.training().count() + corpus.held_out().count();
+    let documents = corpus.training.len() + corpus.held_out.len();
     assert_eq!(documents, 7473 + 910 + 16978 + 4000 + 1651);
     // MBPP's own train file holds problems that the mixed split reserves for testing.
     let mbpp = [CorpusSource::Task("mbpp".into())];
@@ -176,7 +176,8 @@ fn recorded_answers_take_the_place_of_references() -> Result {
     };
     let recorded = recording(folder.path(), "train")?;
     let corpus = load(&recorded)?;
-    let texts: Vec<String> = corpus.training().map(pretrain::Document::text).collect();
+    let texts = corpus.training.iter().map(pretrain::Document::text);
+    let texts: Vec<String> = texts.collect();
     assert_eq!(
         texts,
         [
@@ -184,7 +185,7 @@ fn recorded_answers_take_the_place_of_references() -> Result {
             "<|user|>\nask t3\n<|assistant|>\nIt goes on",
         ]
     );
-    let source_of = corpus.training().next().map(|document| &*document.source);
+    let source_of = corpus.training.first().map(|document| &*document.source);
     assert_eq!(source_of, Some("toy, answers of D"));
 
     let says = |recorded: &Recorded, words: &str| {
