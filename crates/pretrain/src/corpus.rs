@@ -41,12 +41,9 @@ pub enum CorpusError {
         /// Description of the fault.
         message: String,
     },
-    /// The held-out share is outside `0..1`.
-    #[error("held-out share {share} is not in 0..1")]
-    BadHeldOut {
-        /// The share given.
-        share: f64,
-    },
+    /// The held-out share, which is the value, is outside `0..1`.
+    #[error("held-out share {0} is not in 0..1")]
+    BadHeldOut(f64),
 }
 
 impl CorpusError {
@@ -60,7 +57,7 @@ impl CorpusError {
                 "a source of recorded answers is { trace = { file = \"FILE.parquet\", tokenizer = \"FOLDER\" } }"
                     .to_owned(),
             ),
-            Self::Tokenizer(_) | Self::BadHeldOut { .. } => None,
+            Self::Tokenizer(_) | Self::BadHeldOut(_) => None,
         }
     }
 }
@@ -149,7 +146,7 @@ impl Corpus {
         held_out: f64,
     ) -> Result<Self, CorpusError> {
         if !(0.0..1.0).contains(&held_out) {
-            return Err(CorpusError::BadHeldOut { share: held_out });
+            return Err(CorpusError::BadHeldOut(held_out));
         }
         template.validate()?;
         let mut documents = Vec::new();
