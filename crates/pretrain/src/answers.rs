@@ -10,6 +10,16 @@ use vocab_align::{TargetId, TokenId};
 
 use crate::error::Result;
 
+/// Options of an engine of one thread.
+pub(crate) fn options(weights: WeightType, max_len: usize) -> EngineOptions {
+    EngineOptions {
+        weights,
+        threads: 1,
+        max_len,
+        ..EngineOptions::default()
+    }
+}
+
 /// Answers every prompt with the model of `source`, on all cores, one prompt per core at a time.
 /// Its weights are rounded to bf16, as they are stored; a KV cache holds `context` tokens. The
 /// answers do not depend on the number of cores.
@@ -21,12 +31,7 @@ pub(crate) fn answer(
     seed: u64,
     bar: &ProgressBar,
 ) -> Result<Vec<Vec<u32>>> {
-    let options = EngineOptions {
-        weights: WeightType::Bf16,
-        threads: 1,
-        max_len: context,
-        ..EngineOptions::default()
-    };
+    let options = options(WeightType::Bf16, context);
     let packed = PackedWeights::new(source, &options)?;
     let one = |engine: &mut Option<Engine>, place: usize| -> Result<Vec<u32>> {
         let engine = match engine {

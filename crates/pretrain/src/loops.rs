@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
+use cpu_engine::{CpuEngine, PackedWeights};
 use indicatif::ProgressBar;
 use lm::{LanguageModel, LmError, WeightType};
 use rayon::prelude::*;
@@ -10,7 +10,7 @@ use spec_decode::{PlainConfig, Sampling};
 use trainer::{Backend, Marked, Step, Trainer, Unlikelihood};
 use vocab_align::{TargetId, TokenId};
 
-use crate::answers::{answer, unwanted};
+use crate::answers::{answer, options, unwanted};
 use crate::config::{Recipe, UnlikelihoodRecipe};
 use crate::data::TokenData;
 use crate::error::Result;
@@ -41,8 +41,8 @@ impl<'a> Phase<'a> {
             } else {
                 state::load_before(out, &model.checkpoint()?.config)?
             };
-            let longest = recipe.model.max_positions;
-            Some(PackedWeights::new(&checkpoint, &options(longest))?)
+            let options = options(WeightType::F32, recipe.model.max_positions);
+            Some(PackedWeights::new(&checkpoint, &options)?)
         } else {
             None
         };
@@ -125,15 +125,6 @@ impl<'a> Phase<'a> {
     }
 }
 
-fn options(longest: usize) -> EngineOptions {
-    EngineOptions {
-        weights: WeightType::F32,
-        threads: 1,
-        max_len: longest,
-        ..EngineOptions::default()
-    }
-}
-
 /// The model's distribution at every token of `ids` from index `from` on.
 fn laws(
     packed: &PackedWeights,
@@ -143,7 +134,8 @@ fn laws(
     let Some((_, read)) = ids.split_last().filter(|_| from > 0 && from < ids.len()) else {
         return Ok(Vec::new());
     };
-    let mut engine = CpuEngine::with_weights(packed.clone(), options(ids.len()))?;
+    let options = options(WeightType::F32, ids.len());
+    let mut engine = CpuEngine::with_weights(packed.clone(), options)?;
     engine.prefill(&read[..from - 1])?;
     let mut logits = Vec::new();
     engine.forward(&read[from - 1..], &mut logits)?;
