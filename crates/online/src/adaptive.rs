@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adaptive_draft::{
-    Chain, Costs, Example, Head, HeadConfig, HeadReport, HeadTrainer, LabelRecorder, MeasuredCosts,
-    Plan, SCALARS, Score,
+    Chain, Costs, Example, Head, HeadReport, HeadTrainer, LabelRecorder, Plan, SCALARS, Score,
 };
-use spec_decode::{DraftPolicy, RoundOutcome};
+use spec_decode::DraftPolicy;
 
 use super::error::{OnlineError, Result};
 use super::relabel::{Drafts, JudgedDraft};
 use super::state::{ArmState, Generation, SavedState};
-use experiment::{ArmConfig, DecodeConfig, HeadLabels, HeadTraining, PolicyName, Scope};
+use experiment::{ArmConfig, DecodeConfig, HeadLabels, HeadOptions, HeadTraining, PolicyName};
 
 /// Numbers of one training step of a head.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +42,8 @@ struct Knowledge {
 
 /// The drafting half of an arm's state.
 pub(super) struct Adaptive {
-    training: HeadTraining,
-    labels: HeadLabels,
-    /// Granularity of the statistics: per target, or per target and task.
-    per: Scope,
+    /// Settings of the head. Its granularity is that of all statistics.
+    head: HeadOptions,
     /// Name of the statistics in use.
     name: String,
     known: Knowledge,
@@ -55,16 +52,12 @@ pub(super) struct Adaptive {
     /// Initial statistics.
     fresh: Knowledge,
     plans: BTreeMap<(Score, usize), Arc<Plan>>,
-    costs: Costs,
-    /// Costs of rounds as measured, by target; `None` if decisions follow the given costs.
-    measured: Option<BTreeMap<String, MeasuredCosts>>,
-    /// Name of the target in use.
-    target: String,
+    /// True if decisions follow measured costs, which change with every answer.
+    measured: bool,
     /// Number of prompts between two training steps of a head whose drafter does not learn.
     every: usize,
     /// Number of prompts streamed so far.
     pub(super) prompts: u32,
-    settings: HeadConfig,
     seed: u64,
 }
 
@@ -107,28 +100,22 @@ impl Adaptive {
             drafts: Drafts::default(),
         };
         Ok(Self {
-            training: arm.head.training,
-            labels: arm.head.labels,
-            per: arm.head.per,
+            head: arm.head.clone(),
             name: String::new(),
             known: fresh.clone(),
             others: BTreeMap::new(),
             fresh,
             plans: BTreeMap::new(),
-            costs: (&arm.decode.costs).into(),
-            measured: arm.decode.costs.measured.then(BTreeMap::new),
-            target: String::new(),
+            measured: arm.decode.costs.measured,
             every: arm.learn.every,
             prompts: 0,
-            settings: arm.head.settings(),
             seed,
         })
     }
 
     /// Switches to the head and the chains of a target and a task.
     pub(super) fn turn_to(&mut self, target: &str, task: &str) {
-        target.clone_into(&mut self.target);
-        let name = self.per.key(target, task);
+        let name = self.head.per.key(target, task);
         if name == self.name {
             return;
         }
@@ -145,52 +132,25 @@ impl Adaptive {
         self.plans.clear();
     }
 
-    /// Costs that decisions are based on.
-    pub(super) fn costs(&self) -> Costs {
-        let measured = self.measured.as_ref();
-        let measured = measured.and_then(|targets| targets.get(&self.target));
-        measured.map_or_else(|| self.costs.clone(), |found| found.costs(&self.costs))
-    }
-
-    /// True if decisions follow measured costs of the target in use, and there are none.
-    pub(super) fn lacks_costs(&self) -> bool {
-        let measured = self.measured.as_ref();
-        measured.is_some_and(|targets| !targets.contains_key(&self.target))
-    }
-
-    /// Starts with measured costs of the target in use.
-    pub(super) fn start(&mut self, costs: MeasuredCosts) {
-        if let Some(targets) = &mut self.measured {
-            targets.insert(self.target.clone(), costs);
-        }
-    }
-
-    /// Records the costs of a response's rounds, copied ones included.
-    pub(super) fn measure(&mut self, rounds: &[RoundOutcome]) {
-        if let Some(targets) = &mut self.measured {
-            let measured = targets.entry(self.target.clone()).or_default();
-            rounds.iter().for_each(|round| measured.observe(round));
-        }
-    }
-
-    /// The policy of one response. If it is `streamed`, its drafts are recorded for the chains, and
-    /// as `examples` if the stream trains the head.
+    /// The policy of one response, by the present `costs`. If it is `streamed`, its drafts are
+    /// recorded for the chains, and as `examples` if the stream trains the head.
     pub(super) fn policy<'a>(
         &'a mut self,
         decode: &DecodeConfig,
+        costs: &Costs,
         streamed: bool,
         examples: &'a mut Vec<Example>,
     ) -> Result<Box<dyn DraftPolicy + 'a>> {
-        if self.measured.is_some() {
+        if self.measured {
             self.plans.clear();
         }
         let plan = match decode.policy {
-            PolicyName::Throughput => self.plan(decode.score, decode.k),
+            PolicyName::Throughput => self.plan(decode.score, costs, decode.k),
             _ => None,
         };
         let head = self.known.trainer.as_ref().map(HeadTrainer::head);
         let policy = decode.draft_policy(head, plan, streamed)?;
-        let collects = self.training.is_online();
+        let collects = self.head.training.is_online();
         if !streamed || (!collects && self.known.chains.is_empty()) {
             return Ok(policy);
         }
@@ -202,27 +162,26 @@ impl Adaptive {
 
     /// The best plan for the present chain of this score. It is kept until the chain or the costs
     /// may have changed.
-    fn plan(&mut self, score: Score, longest: usize) -> Option<Arc<Plan>> {
+    fn plan(&mut self, score: Score, costs: &Costs, longest: usize) -> Option<Arc<Plan>> {
         let chain = self
             .known
             .chains
             .iter()
             .find(|chain| chain.score() == score)?;
-        let costs = self.costs();
         let plans = &mut self.plans;
-        let made = || Arc::new(Plan::new(chain, &costs, longest));
+        let made = || Arc::new(Plan::new(chain, costs, longest));
         let plan = plans.entry((score, longest)).or_insert_with(made);
         Some(Arc::clone(plan))
     }
 
     /// True if drafts are read again when the head is trained.
     pub(super) fn relabels(&self) -> bool {
-        self.training.is_online() && self.labels == HeadLabels::Current
+        self.head.training.is_online() && self.head.labels == HeadLabels::Current
     }
 
     /// Adds the examples of a streamed prompt, and the drafts that are to be read again.
     pub(super) fn take_in(&mut self, examples: Vec<Example>, drafts: Vec<JudgedDraft>) {
-        let most = self.settings.buffer;
+        let most = self.head.settings().buffer;
         self.known.drafts.extend(drafts, most);
         self.prompts += 1;
         if let Some(trainer) = &mut self.known.trainer {
@@ -241,26 +200,14 @@ impl Adaptive {
         used.map(chains).collect()
     }
 
-    /// Forgets measured costs: those of another job are of another load or machine.
-    pub(super) fn forget_costs(&mut self) {
-        if let Some(measured) = &mut self.measured {
-            measured.clear();
-        }
-    }
-
     /// Forgets the drafts that the head would learn from.
     pub(super) fn forget_drafts(&mut self) {
         self.known.drafts = Drafts::default();
     }
 
-    /// The costs of rounds as measured, by target; empty if decisions follow the given costs.
-    pub(super) fn measured(&self) -> BTreeMap<String, MeasuredCosts> {
-        self.measured.clone().unwrap_or_default()
-    }
-
     /// Writes the heads, if the stream trains any.
     pub(super) fn save_heads(&self, to: &Generation<'_>) -> Result<()> {
-        for (name, known) in self.all().filter(|_| self.training.is_online()) {
+        for (name, known) in self.all().filter(|_| self.head.training.is_online()) {
             if let Some(trainer) = &known.trainer {
                 to.head(name, trainer)?;
             }
@@ -271,15 +218,13 @@ impl Adaptive {
     /// Continues from a state; to be called before the first [`turn_to`](Self::turn_to). Chains of
     /// scores that were not in use then start anew.
     pub(super) fn load(&mut self, saved: &SavedState, known: &ArmState) -> Result<()> {
-        let heads = match self.training.is_online() {
+        let trains = self.head.training.is_online();
+        let heads = match trains {
             true => saved.heads()?,
             false => Vec::new(),
         };
-        if heads.is_empty() && self.training.is_online() {
+        if heads.is_empty() && trains {
             return Err(OnlineError::Lacking("no acceptance head was saved"));
-        }
-        if let Some(measured) = &mut self.measured {
-            measured.clone_from(&known.costs);
         }
         let names: BTreeSet<&String> = heads.iter().chain(known.chains.keys()).collect();
         for name in names {
@@ -295,9 +240,9 @@ impl Adaptive {
                     ),
                 }
             }
-            if let Some(trainer) = own.trainer.as_mut().filter(|_| self.training.is_online()) {
+            if let Some(trainer) = own.trainer.as_mut().filter(|_| trains) {
                 let features = trainer.head().features();
-                let saved = saved.head(name, features, self.settings, self.seed)?;
+                let saved = saved.head(name, features, self.head.settings(), self.seed)?;
                 *trainer = saved.ok_or_else(|| OnlineError::NoHead(name.clone()))?;
             }
             if *name == self.name {
@@ -325,11 +270,11 @@ impl Adaptive {
         };
         let began = Instant::now();
         let due = self.prompts.is_multiple_of(self.every as u32);
-        let joint = self.training == HeadTraining::Joint && (end || distilled.unwrap_or(due));
+        let joint = self.head.training == HeadTraining::Joint && (end || distilled.unwrap_or(due));
         let interleaved =
-            self.training == HeadTraining::Interleaved && !end && distilled != Some(true);
+            self.head.training == HeadTraining::Interleaved && !end && distilled != Some(true);
         let drafts = &mut self.known.drafts;
-        let report = match (self.labels, joint, interleaved) {
+        let report = match (self.head.labels, joint, interleaved) {
             (HeadLabels::Recorded, true, _) => trainer.step_on_fresh()?,
             (HeadLabels::Recorded, _, true) => trainer.step_on_buffer()?,
             (HeadLabels::Current, true, _) => {
@@ -337,7 +282,7 @@ impl Adaptive {
                 trainer.step_on(&again(&drafts)?)?
             }
             (HeadLabels::Current, _, true) => {
-                let drawn = drafts.draw(self.settings.batch, self.seed, trainer.steps());
+                let drawn = drafts.draw(self.head.settings().batch, self.seed, trainer.steps());
                 trainer.step_on(&again(&drawn.collect::<Vec<_>>())?)?
             }
             _ => None,

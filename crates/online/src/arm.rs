@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use adaptive_draft::{Answer, Controlled, CopyRecord, Way};
+use adaptive_draft::{Answer, Controlled, Controller, ControllerConfig, CopyRecord, Costs, Way};
 use distill_loss::{Example, Recorder, Response};
 use lm::EngineSettings;
 use ngram_cache::{NgramCache, static_table};
@@ -17,20 +17,20 @@ use spec_decode::{
 use vocab_align::DraftId;
 
 use super::adaptive::{Adaptive, HeadUpdate};
-use super::control::{Account, Control};
 use super::drafter_training::Update;
 use super::error::{OnlineError, Result};
 use super::learner::{Learner, Learnt};
 use super::lookups::with_copies;
 use super::parts::Parts;
 use super::question::Question;
+use super::record::Account;
 use super::relabel::{JudgedDraft, Rules};
 use super::respond::{Onlookers, generate, look_up};
 use super::specials::Specials;
 use super::start_costs::start_costs;
 use super::state::{ArmState, LearntPart, SavedState, StateFolder, Wanted};
 use super::weights::LearntWeights;
-use experiment::{ArmConfig, CacheUse, DraftSource, JobConfig, Scope};
+use experiment::{ArmConfig, CacheUse, DraftSource, JobConfig, Lookup, Scope};
 use models::{Engine, ModelFolder, Packed};
 
 /// An answer with its example for the learner.
@@ -104,17 +104,20 @@ pub struct DraftingArm {
     /// Maximum number of tokens that the drafter reads.
     positions: usize,
     padded: Option<PaddedDrafter>,
-    /// Its knowledge. The chains in use are those of `adaptive`, the controller that of `control`.
+    /// Its knowledge. The chains in use are those of `adaptive`. Costs are measured only if
+    /// decisions follow them, and there is a controller only if one decides.
     known: ArmState,
+    /// The weights that are not in use, if a controller chooses between the learnt and the initial
+    /// ones: the initial ones, except during an answer with them.
+    floor: Option<Packed>,
+    /// The way of the last streamed answer under a controller.
+    last_way: Option<Way>,
     /// Name of the target in use.
     target: String,
     learner: Option<Learner>,
     /// Packed weights of adapters that are not in use, by name.
     resident: BTreeMap<String, Packed>,
     adaptive: Adaptive,
-    control: Option<Control>,
-    /// True if the head's drafts are read again when it is trained.
-    relabels: bool,
     /// The vocabularies of the last streamed answer and the target's vocabulary size, if drafts are
     /// read again.
     last_pair: Option<(Pair, usize)>,
@@ -167,27 +170,37 @@ impl DraftingArm {
                 Drafter::Model(Box::new(engine))
             }
         };
-        let engine = match &mut own {
-            Drafter::Model(engine) => Some(engine.as_mut()),
-            Drafter::Lookup(_) => None,
-        };
-        let control = Control::new(arm, engine, padded.is_some())?;
+        let (mut known, mut floor) = (ArmState::default(), None);
+        if let Drafter::Model(engine) = &mut own
+            && arm.decode.controller
+        {
+            // Initial weights of a padded drafter are elsewhere and cannot be switched back to.
+            if arm.learns() && padded.is_none() {
+                floor = Some(engine.packed()?);
+            }
+            known.controller = Some(Controller::new(ControllerConfig {
+                copies: arm.decode.lookup != Lookup::Off,
+                learns: arm.learns(),
+                frozen: floor.is_some(),
+                ..ControllerConfig::default()
+            }));
+        }
         Ok(Self {
             settings,
             positions: drafter.config().max_position_embeddings,
             drafter: own,
-            control,
             padded: padded.map(|folder| PaddedDrafter {
                 width: job.models.drafter.pad_width,
                 folder: Arc::clone(folder),
                 engine: None,
                 in_use: None,
             }),
-            known: ArmState::default(),
+            known,
+            floor,
+            last_way: None,
             target: String::new(),
             resident: BTreeMap::new(),
             learner,
-            relabels: adaptive.relabels(),
             adaptive,
             last_pair: None,
             config: arm.clone(),
@@ -211,14 +224,14 @@ impl DraftingArm {
         self.known.caches.get(&pair.target.fingerprint())
     }
 
-    /// Forgets the costs that an earlier job measured.
+    /// Forgets the costs that an earlier job measured: they are of another load or machine.
     pub(super) fn forget_costs(&mut self) {
-        self.adaptive.forget_costs();
+        self.known.costs.clear();
     }
 
     /// Measures the costs of rounds with a target, if decisions follow them and there are none yet.
     pub(super) fn measure_start(&mut self, target: &mut Engine, padded: bool) -> Result<()> {
-        if !self.adaptive.lacks_costs() {
+        if !self.config.decode.costs.measured || self.known.costs.contains_key(&self.target) {
             return Ok(());
         }
         let drafter = match (&mut self.drafter, &mut self.padded) {
@@ -228,8 +241,17 @@ impl DraftingArm {
             }
             (Drafter::Model(drafter), _) => Some(drafter.as_mut()),
         };
-        self.adaptive.start(start_costs(target, drafter)?);
+        let costs = start_costs(target, drafter)?;
+        self.known.costs.insert(self.target.clone(), costs);
         Ok(())
+    }
+
+    /// Records the costs of a response's rounds, copied ones included, if decisions follow them.
+    fn measure(&mut self, rounds: &[RoundOutcome]) {
+        if self.config.decode.costs.measured {
+            let costs = self.known.costs.entry(self.target.clone()).or_default();
+            rounds.iter().for_each(|round| costs.observe(round));
+        }
     }
 
     /// Answers a prompt as `arm`, which is the arm of this state or a guest. On the stream the
@@ -245,8 +267,13 @@ impl DraftingArm {
         question: &Question<'_>,
     ) -> Result<Answered> {
         let streamed = question.streamed;
-        let control = self.control.as_mut().filter(|_| arm.decode.controller);
-        let controlled = control.map(|control| control.open(streamed));
+        let relabels = streamed && self.adaptive.relabels();
+        let controller = self.known.controller.as_mut();
+        let controller = controller.filter(|_| arm.decode.controller);
+        let controlled = controller.map(|controller| match streamed {
+            true => controller.open(),
+            false => controller.open_held_out(),
+        });
         let way = controlled.as_ref().map(Answer::way);
         let records = controlled.as_ref().is_none_or(Answer::records);
         let settings = SessionConfig {
@@ -267,11 +294,17 @@ impl DraftingArm {
         let mut judged = Vec::new();
         let (lookup, vocabulary) = (arm.decode.lookup, question.pair.target.fingerprint());
         let source = self.known.source(&arm.decode, vocabulary);
+        let given = Costs::from(&self.config.decode.costs);
+        let costs = match self.known.costs.get(&self.target) {
+            Some(measured) => measured.costs(&given),
+            None => given,
+        };
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
-        let costs = self.adaptive.costs();
         let before = (record.clone(), costs.clone());
-        let policy = self.adaptive.policy(&arm.decode, streamed, &mut judged)?;
+        let policy = self
+            .adaptive
+            .policy(&arm.decode, &costs, streamed, &mut judged)?;
         let policy = with_copies(record, &arm.decode, costs, way, streamed, policy);
         let mut policy = Controlled::new(policy, controlled);
         let own = !(question.padded && self.padded.is_some());
@@ -289,7 +322,7 @@ impl DraftingArm {
                 let (done, source) =
                     look_up(target, shared, settings, question, &mut policy, source)?;
                 drop(policy);
-                self.adaptive.measure(&done.rounds);
+                self.measure(&done.rounds);
                 if streamed {
                     self.known.keep(lookup, vocabulary, source);
                 }
@@ -301,9 +334,9 @@ impl DraftingArm {
             }
         };
         let mut session = Session::new(drafter, target, question.pair.clone(), settings)?;
-        let mut swaps = self.control.as_mut().filter(|_| way == Some(Way::Frozen));
-        if let Some(control) = &mut swaps {
-            session.change_drafter(|drafter| control.swap(drafter))?;
+        let mut floor = self.floor.as_mut().filter(|_| way == Some(Way::Frozen));
+        if let Some(floor) = &mut floor {
+            session.change_drafter(|drafter| drafter.swap_weights(floor))?;
         }
         if let Some(source) = source {
             session.look_up_in(source);
@@ -314,7 +347,6 @@ impl DraftingArm {
             .as_ref()
             .map(|learner| Recorder::new(&question.pair.alignment, learner.terms()));
         let mut drafts = Vec::new();
-        let relabels = streamed && self.relabels;
         let mut show = |context: &[DraftId], round: &RoundOutcome| {
             drafts.extend(JudgedDraft::new(context, round));
         };
@@ -339,9 +371,9 @@ impl DraftingArm {
             between: &mut between,
         };
         let done = generate(&mut session, question, cache, &mut policy, onlookers);
-        if let Some(control) = swaps {
+        if let Some(floor) = floor {
             // After an error, too: else the learnt weights would count as the first ones.
-            session.change_drafter(|drafter| control.swap(drafter))?;
+            session.change_drafter(|drafter| drafter.swap_weights(floor))?;
         }
         let done = done?;
         let example = learner.zip(teacher).map(|(learner, recorder)| {
@@ -362,11 +394,11 @@ impl DraftingArm {
         }
         let controlled = policy.end();
         drop(policy);
-        self.adaptive.measure(&done.rounds);
         let source = session.take_history();
         drop(session);
+        self.measure(&done.rounds);
         let mut learns = true;
-        if let (Some(control), Some(mut answer)) = (&mut self.control, controlled) {
+        if let Some(mut answer) = controlled {
             let source = self.known.source(&arm.decode, vocabulary);
             if let Some(mut source) = source.filter(|_| streamed) {
                 let (mut record, costs) = before;
@@ -375,7 +407,12 @@ impl DraftingArm {
                     record.replay(&mut source, &costs, &done.tokens)
                 });
             }
-            learns = streamed && control.close(answer, &done);
+            let controller = self.known.controller.as_mut().filter(|_| streamed);
+            learns = controller.is_some_and(|controller| {
+                self.last_way = Some(answer.way());
+                let rejected = done.rounds.iter().map(|r| r.proposed() - r.accepted).sum();
+                controller.close(answer, rejected)
+            });
         }
         if streamed {
             self.known.keep(lookup, vocabulary, source);
@@ -395,10 +432,10 @@ impl DraftingArm {
         if !updates.is_empty() {
             self.weights_changed();
         }
-        if let Some(control) = &mut self.control {
+        if let Some(controller) = &mut self.known.controller {
             let each = seconds / updates.len().max(1) as f64;
             for update in &updates {
-                control.learnt(each, update.agreed);
+                controller.learnt(&self.target, each, update.agreed);
             }
         }
         Ok(Answered {
@@ -411,7 +448,11 @@ impl DraftingArm {
     /// The mode of the last streamed answer and the seconds saved by all answers, under a
     /// controller.
     pub(super) fn account(&self) -> Option<Account> {
-        self.control.as_ref().and_then(Control::account)
+        let controller = self.known.controller.as_ref()?;
+        Some(Account {
+            way: self.last_way?,
+            saved: controller.ledger().saved(),
+        })
     }
 
     /// Trains the acceptance head if a training step is due after a streamed prompt. `updated` is
@@ -442,8 +483,8 @@ impl DraftingArm {
             rules.examples(drafter, drafts.iter().copied())
         };
         let step = self.adaptive.train(distilled, end, &mut again)?;
-        if let (Some(control), Some(step)) = (&mut self.control, &step) {
-            control.spent(step.seconds);
+        if let (Some(controller), Some(step)) = (&mut self.known.controller, &step) {
+            controller.spent(&self.target, step.seconds);
         }
         Ok(step)
     }
@@ -474,12 +515,13 @@ impl DraftingArm {
     /// update, with all of its seconds.
     fn charge(&mut self, update: Option<&Update>, began: Instant) {
         let held_up = began.elapsed().as_secs_f64();
-        match (&mut self.control, update) {
-            (Some(control), Some(update)) => {
+        match (&mut self.known.controller, update) {
+            (Some(controller), Some(update)) => {
                 let beside = self.config.learn.asynchronous;
-                control.learnt(if beside { update.seconds } else { held_up }, update.agreed);
+                let seconds = if beside { update.seconds } else { held_up };
+                controller.learnt(&self.target, seconds, update.agreed);
             }
-            (Some(control), None) => control.spent(held_up),
+            (Some(controller), None) => controller.spent(&self.target, held_up),
             (None, _) => {}
         }
     }
@@ -513,8 +555,8 @@ impl DraftingArm {
     pub fn turn_to(&mut self, target: &str, task: &str) -> Result<()> {
         self.adaptive.turn_to(target, task);
         target.clone_into(&mut self.target);
-        if let Some(control) = &mut self.control {
-            control.turn_to(target, task);
+        if let Some(controller) = &mut self.known.controller {
+            controller.turn_to(target, task);
         }
         let (Some(learner), Drafter::Model(drafter)) = (&mut self.learner, &mut self.drafter)
         else {
@@ -572,9 +614,6 @@ impl DraftingArm {
             .copies
             .retain(|_, record| *record != CopyRecord::default());
         self.known.chains = self.adaptive.chains();
-        self.known.costs = self.adaptive.measured();
-        let control = self.control.as_ref();
-        self.known.controller = control.map(|control| control.controller.clone());
         let (adaptive, learner) = (&self.adaptive, &mut self.learner);
         folder.write(&self.known, pairs, u64::MAX, |to| {
             adaptive.save_heads(to)?;
@@ -592,11 +631,21 @@ impl DraftingArm {
     pub fn load(&mut self, root: &Path, drafter: &Path, pairs: &[&Pair]) -> Result<()> {
         let saved = SavedState::of_arm(root)?;
         saved.check_caches(pairs)?;
-        self.known = saved.load(&self.wanted(drafter, pairs))?;
-        self.adaptive.load(&saved, &self.known)?;
-        if let (Some(control), Some(earlier)) = (&mut self.control, self.known.controller.take()) {
-            control.resume(earlier);
+        let mut known = saved.load(&self.wanted(drafter, pairs))?;
+        self.adaptive.load(&saved, &known)?;
+        if !self.config.decode.costs.measured {
+            known.costs.clear();
         }
+        // The present settings decide if there is a controller, and how it decides.
+        let own = self.known.controller.take();
+        known.controller = own.map(|own| match known.controller.take() {
+            Some(mut earlier) => {
+                earlier.reconfigure(own.config());
+                earlier
+            }
+            None => own,
+        });
+        self.known = known;
         self.weights_changed();
         if let Some(learner) = &mut self.learner {
             learner.load(&saved.learnt())?;

@@ -16,7 +16,6 @@
 
 mod adaptive;
 mod arm;
-mod control;
 mod drafter_training;
 mod error;
 mod job;

@@ -12,7 +12,6 @@ use streams::Split;
 use vocab_align::{TargetId, TokenId, Vocabulary};
 
 use super::adaptive::HeadUpdate;
-use super::control::Account;
 use super::drafter_training::Update;
 use super::error::Result;
 use super::prompt::EncodedPrompt;
@@ -34,6 +33,14 @@ pub(super) enum Made {
         learn_seconds: f64,
         account: Option<Account>,
     },
+}
+
+/// The way of an answer, and the seconds saved by all answers up to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Account {
+    pub(super) way: Way,
+    /// Seconds saved compared with plain decoding, after the costs of learning.
+    pub(super) saved: f64,
 }
 
 /// Updates of an arm's drafter, and the training step of its head after them.
