@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use distill_loss::{Example, Recorder, Response};
+use distill_loss::Recorder;
 use models::Engine;
 use online::{Learner, LearntWeights};
 use spec_decode::LanguageModel;
-use vocab_align::DraftId;
 
 use crate::learn::Learning;
 use crate::session::Teacher;
@@ -93,7 +92,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// A recorder for the next answer; `None` if nothing is learnt.
     pub(crate) fn teacher(&self) -> Option<Teacher> {
         let own = self.learning.as_ref()?;
-        Some(Recorder::new(&self.pair.alignment, own.learner.terms()))
+        let losses = own.learner.needs().losses;
+        Some(Recorder::new(&self.pair.alignment, losses))
     }
 
     /// Adds an answer to the learner; after an update the drafter gets its weights.
@@ -105,18 +105,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let Some((own, recorder)) = self.learning.as_mut().zip(teacher) else {
             return Ok(());
         };
-        let rounds = &mut self.rounds;
-        let response = Response::of(rounds, prompt);
-        let (terms, ends) = (own.learner.terms(), own.learner.ends());
-        let mut example = Example::new(response, recorder, &self.pair, terms, ends)
-            .within(own.positions, &self.pair.draft);
-        example.sampled = !rounds.config().sampling.is_greedy();
-        if own.learner.blocks() > 0 {
-            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
-            let states = own.states;
-            let states = rounds.let_drafter_read(&read, |engine| states(engine, example.read()));
-            example.states = states.map_err(failed)?;
-        }
+        let (needs, read) = (own.learner.needs(), (&self.pair, own.positions));
+        let example = needs.example(&mut self.rounds, prompt, recorder, read, own.states);
+        let example = example.map_err(failed)?;
         match own.learner.push(example).map_err(failed)? {
             Some((_, weights)) => self.take_up(weights),
             None => Ok(()),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adaptive_draft::{Answer, Controlled, Controller, ControllerConfig, CopyRecord, Costs, Way};
-use distill_loss::{Example, Recorder, Response};
+use distill_loss::{Example, Recorder};
 use lm::EngineSettings;
-use ngram_cache::{NgramCache, static_table};
+use ngram_cache::NgramCache;
 use serde::{Deserialize, Serialize};
 use spec_decode::{
     Acceptance, DirectMap, Generation, LanguageModel, Lexicon, Pair, RoundOutcome, Session,
@@ -21,6 +21,7 @@ use super::drafter_training::Update;
 use super::error::{OnlineError, Result};
 use super::learner::{Learner, Learnt};
 use super::lookups::with_copies;
+use super::ngrams::cache_of;
 use super::parts::Parts;
 use super::question::Question;
 use super::record::Account;
@@ -163,7 +164,8 @@ impl DraftingArm {
             DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
             DraftSource::Model => {
                 let mut engine = drafter.engine(settings)?;
-                if let Some(blocks) = learner.as_ref().map(Learner::blocks).filter(|n| *n > 0) {
+                let blocks = learner.as_ref().map(|learner| learner.needs().blocks);
+                if let Some(blocks) = blocks.filter(|n| *n > 0) {
                     let kept = engine.keep_states(blocks);
                     kept.map_err(OnlineError::at("learn.blocks"))?;
                 }
@@ -342,52 +344,41 @@ impl DraftingArm {
             session.look_up_in(source);
         }
         let rows = session.target().vocab_size();
-        let mut learner = self.learner.as_mut().filter(|_| streamed && records);
-        let mut teacher = learner
-            .as_ref()
-            .map(|learner| Recorder::new(&question.pair.alignment, learner.terms()));
-        let mut drafts = Vec::new();
-        let mut show = |context: &[DraftId], round: &RoundOutcome| {
-            drafts.extend(JudgedDraft::new(context, round));
+        let learner = self.learner.as_mut().filter(|_| streamed && records);
+        let mut onlookers = Onlookers {
+            learning: learner.map(|learner| {
+                let losses = learner.needs().losses;
+                (learner, Recorder::new(&question.pair.alignment, losses))
+            }),
+            drafts: relabels.then(Vec::new),
+            parts: Parts {
+                size: match way {
+                    None | Some(Way::Learner) if own => self.config.learn.within,
+                    _ => 0,
+                },
+                positions: self.positions,
+                ..Parts::default()
+            },
         };
-        let mut parts = Parts::default();
-        if own && way.is_none_or(|way| way == Way::Learner) {
-            parts.size = self.config.learn.within;
-        }
-        let sampled = !question.session.sampling.is_greedy();
-        let mut between = |session: &mut Session<&mut Engine, &mut Engine>,
-                           recorder: Option<&Recorder>| {
-            let whole = session.draft_context().len() <= self.positions;
-            match (&mut learner, recorder) {
-                (Some(learner), Some(recorder)) if whole && parts.due(session.response()) => {
-                    parts.learn(session, recorder, learner, question, sampled)
-                }
-                _ => Ok(()),
-            }
-        };
-        let onlookers = Onlookers {
-            teacher: teacher.as_mut(),
-            show: if relabels { Some(&mut show) } else { None },
-            between: &mut between,
-        };
-        let done = generate(&mut session, question, cache, &mut policy, onlookers);
+        let done = generate(&mut session, question, cache, &mut policy, &mut onlookers);
         if let Some(floor) = floor {
             // After an error, too: else the learnt weights would count as the first ones.
             session.change_drafter(|drafter| drafter.swap_weights(floor))?;
         }
         let done = done?;
-        let example = learner.zip(teacher).map(|(learner, recorder)| {
-            Example::new(
-                Response::of(&session, question.prompt.draft.len()),
-                recorder,
-                question.pair,
-                learner.terms(),
-                learner.ends(),
-            )
-            .after(parts.taught)
-            .within(self.positions, &question.pair.draft)
+        let Onlookers {
+            learning,
+            drafts,
+            parts,
+        } = onlookers;
+        let example = learning.map(|(learner, recorder)| {
+            let prompt = question.prompt.draft.len();
+            let example = learner
+                .needs()
+                .part(&session, prompt, recorder, question.pair);
+            let example = example.after(parts.taught);
+            example.within(self.positions, &question.pair.draft)
         });
-        let example = example.map(|example| Example { sampled, ..example });
         if let Some(example) = &example {
             self.specials
                 .add(&arm.name, question.pair, &example.specials);
@@ -423,7 +414,7 @@ impl DraftingArm {
             {
                 self.adaptive.forget_drafts();
             }
-            self.adaptive.take_in(judged, drafts);
+            self.adaptive.take_in(judged, drafts.unwrap_or_default());
             self.last_pair = relabels.then(|| (question.pair.clone(), rows));
         }
         let Parts {
@@ -500,7 +491,7 @@ impl DraftingArm {
         };
         let began = Instant::now();
         if let Drafter::Model(drafter) = &mut self.drafter
-            && learner.blocks() > 0
+            && learner.needs().blocks > 0
         {
             // The drafter has read all but the last token of the example already.
             example.states = drafter.states_of(example.read())?.to_vec();
@@ -703,25 +694,4 @@ impl DraftingArm {
         }
         Ok(Some(update))
     }
-}
-
-/// The n-grams that `arm` merges with for this pair, from the caches of the arm that owns them.
-fn cache_of<'a>(
-    caches: &'a mut BTreeMap<u64, NgramCache>,
-    owner: &ArmConfig,
-    arm: &ArmConfig,
-    pair: &Pair,
-) -> Option<&'a mut NgramCache> {
-    let fresh = || match owner.cache.source {
-        CacheUse::Static => static_table(&pair.draft, &pair.target, owner.cache.into()),
-        _ => NgramCache::new(owner.cache.into()),
-    };
-    if arm.cache.source == CacheUse::None {
-        return None;
-    }
-    let own = pair.target.fingerprint();
-    if !owner.cache.keep {
-        caches.retain(|other, _| *other == own);
-    }
-    Some(caches.entry(own).or_insert_with(fresh))
 }

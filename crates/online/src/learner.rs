@@ -9,6 +9,7 @@ use lm::Checkpoint;
 
 use super::drafter_training::{DrafterTraining, Update};
 use super::error::{OnlineError, Result};
+use super::needs::Needs;
 use super::weights::LearntWeights;
 use experiment::{LearnConfig, ObjectiveName};
 
@@ -31,7 +32,7 @@ enum TrainingPlace {
 pub struct Learner {
     place: TrainingPlace,
     config: LearnConfig,
-    terms: Terms,
+    needs: Needs,
     buffer: Vec<Example>,
 }
 
@@ -57,7 +58,11 @@ impl Learner {
         };
         let training = DrafterTraining::new(checkpoint, terms, config, seed)?;
         Ok(Self {
-            terms,
+            needs: Needs {
+                losses: terms,
+                ends: config.ends,
+                blocks: config.blocks,
+            },
             place: TrainingPlace::Here(Box::new(training)),
             config,
             buffer: Vec::new(),
@@ -82,20 +87,9 @@ impl Learner {
         Ok(self.training()?.replay_bytes())
     }
 
-    /// Terms of the loss, whose data examples must hold.
-    pub fn terms(&self) -> Terms {
-        self.terms
-    }
-
-    /// True if special tokens are learnt.
-    pub fn ends(&self) -> bool {
-        self.config.ends
-    }
-
-    /// Number of the drafter's last blocks that learn, from the [states](Example::states) that
-    /// examples must then hold; 0 if all weights learn.
-    pub fn blocks(&self) -> usize {
-        self.config.blocks
+    /// The data that examples must hold.
+    pub fn needs(&self) -> Needs {
+        self.needs
     }
 
     /// True if an update is under way.

@@ -1,6 +1,9 @@
-//! The n-gram caches of a finished job, as rows.
+//! The n-gram caches of arms: of an answer, and of a finished job, as rows.
 
-use ngram_cache::Ngram;
+use std::collections::BTreeMap;
+
+use experiment::{ArmConfig, CacheUse};
+use ngram_cache::{Ngram, NgramCache, static_table};
 use results::NgramRow;
 use spec_decode::Pair;
 
@@ -43,4 +46,25 @@ pub(super) fn ngram_rows<'a>(
         }
     }
     rows
+}
+
+/// The n-grams that `arm` merges with for this pair, from the caches of the arm that owns them.
+pub(super) fn cache_of<'a>(
+    caches: &'a mut BTreeMap<u64, NgramCache>,
+    owner: &ArmConfig,
+    arm: &ArmConfig,
+    pair: &Pair,
+) -> Option<&'a mut NgramCache> {
+    let fresh = || match owner.cache.source {
+        CacheUse::Static => static_table(&pair.draft, &pair.target, owner.cache.into()),
+        _ => NgramCache::new(owner.cache.into()),
+    };
+    if arm.cache.source == CacheUse::None {
+        return None;
+    }
+    let own = pair.target.fingerprint();
+    if !owner.cache.keep {
+        caches.retain(|other, _| *other == own);
+    }
+    Some(caches.entry(own).or_insert_with(fresh))
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use distill_loss::{Example, Recorder, Response};
+use distill_loss::{Example, Recorder};
 use models::Engine;
 use spec_decode::Session;
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TokenId};
 
 use super::drafter_training::Update;
 use super::error::{OnlineError, Result};
@@ -17,6 +17,8 @@ use super::question::Question;
 pub(super) struct Parts {
     /// Number of tokens of a part; 0 for no parts.
     pub(super) size: usize,
+    /// Maximum number of tokens that the drafter reads: a longer text has no more parts.
+    pub(super) positions: usize,
     /// Number of target tokens in the parts so far.
     tokens: usize,
     /// End of the learnt part, in draft tokens of the context.
@@ -28,8 +30,10 @@ pub(super) struct Parts {
 
 impl Parts {
     /// True once the response has grown by a part.
-    pub(super) fn due(&self, response: &[TargetId]) -> bool {
-        self.size > 0 && response.len() >= self.tokens + self.size
+    pub(super) fn due(&self, session: &Session<&mut Engine, &mut Engine>) -> bool {
+        self.size > 0
+            && session.response().len() >= self.tokens + self.size
+            && session.draft_context().len() <= self.positions
     }
 
     /// Learns from the new part of the response. After an update the drafter continues with the new
@@ -40,18 +44,11 @@ impl Parts {
         recorder: &Recorder,
         learner: &mut Learner,
         question: &Question<'_>,
-        sampled: bool,
     ) -> Result<()> {
-        let began = Instant::now();
-        let example = Example::new(
-            Response::of(session, question.prompt.draft.len()),
-            recorder.since(self.tokens),
-            question.pair,
-            learner.terms(),
-            learner.ends(),
-        );
+        let (began, needs) = (Instant::now(), learner.needs());
+        let (prompt, record) = (question.prompt.draft.len(), recorder.since(self.tokens));
+        let example = needs.part(session, prompt, record, question.pair);
         let mut example = Example {
-            sampled,
             goes_on: true,
             ..example.after(self.taught)
         };
@@ -60,7 +57,7 @@ impl Parts {
             self.taught = last.draft.end;
             let read: Vec<DraftId> = example.read().iter().map(|id| DraftId::new(*id)).collect();
             let update = session.let_drafter_read(&read, |drafter| {
-                if learner.blocks() > 0 {
+                if needs.blocks > 0 {
                     example.states = drafter.states_of(example.read())?.to_vec();
                 }
                 let Some((update, weights)) = learner.push(example)? else {

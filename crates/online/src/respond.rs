@@ -8,26 +8,24 @@ use models::Engine;
 use ngram_cache::NgramCache;
 use spec_decode::{
     CopySource, DraftPolicy, Generation, LanguageModel, NoSink, Pair, Prompt, PromptLookup,
-    Purpose, RoundOutcome, Session, SessionConfig, TeacherSink, Totals,
+    Purpose, Session, SessionConfig, TeacherSink, Totals,
 };
 use vocab_align::{DraftId, TargetId};
 
 use super::error::Result;
+use super::learner::Learner;
+use super::parts::Parts;
 use super::question::Question;
-
-/// A callback for every round, with the draft context before it.
-pub(super) type Show<'a> = &'a mut dyn FnMut(&[DraftId], &RoundOutcome);
-
-/// A callback between two rounds, with the session and the recorder.
-pub(super) type Between<'a, D, T> =
-    &'a mut dyn FnMut(&mut Session<D, T>, Option<&Recorder>) -> Result<()>;
+use super::relabel::JudgedDraft;
 
 /// Observers of an answer.
-pub(super) struct Onlookers<'a, D, T> {
-    /// Records the training data of the answer.
-    pub(super) teacher: Option<&'a mut Recorder>,
-    pub(super) show: Option<Show<'a>>,
-    pub(super) between: Between<'a, D, T>,
+pub(super) struct Onlookers<'a> {
+    /// The learner of the answer, and the recorder of its training data.
+    pub(super) learning: Option<(&'a mut Learner, Recorder)>,
+    /// Its drafts, if a head is trained on them.
+    pub(super) drafts: Option<Vec<JudgedDraft>>,
+    /// Its parts, which are learnt from between two rounds.
+    pub(super) parts: Parts,
 }
 
 /// A recorder, if there is one, and the seconds that it takes.
@@ -51,17 +49,17 @@ impl TeacherSink for Timed<'_> {
 }
 
 /// Like [`Session::generate`], with observers.
-pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
-    session: &mut Session<D, T>,
+pub(super) fn generate(
+    session: &mut Session<&mut Engine, &mut Engine>,
     question: &Question<'_>,
     mut cache: Option<&mut NgramCache>,
     policy: &mut Controlled<impl DraftPolicy>,
-    onlookers: Onlookers<'_, D, T>,
+    onlookers: &mut Onlookers<'_>,
 ) -> Result<Generation> {
     let Onlookers {
-        mut teacher,
-        mut show,
-        between,
+        learning,
+        drafts,
+        parts,
     } = onlookers;
     // An answer without drafts is plain decoding's, token by token, also at temperatures above 0.
     let verify = match policy.way() {
@@ -76,23 +74,26 @@ pub(super) fn generate<D: LanguageModel, T: LanguageModel>(
         if let Some(finish) = session.finished() {
             break finish;
         }
-        let context = match show {
+        let context = match drafts {
             Some(_) => session.draft_context().to_vec(),
             None => Vec::new(),
         };
         let mut sink = Timed {
-            recorder: teacher.as_deref_mut(),
+            recorder: learning.as_mut().map(|(_, recorder)| recorder),
             seconds: 0.0,
         };
         let outcome = session.round(cache.as_deref_mut(), policy, &mut sink)?;
         policy.take_in(&outcome, sink.seconds);
-        if let Some(show) = &mut show {
-            show(&context, &outcome);
+        if let Some(drafts) = drafts {
+            drafts.extend(JudgedDraft::new(&context, &outcome));
         }
         totals.add(&outcome);
         rounds.push(outcome);
-        if session.finished().is_none() {
-            between(session, teacher.as_deref())?;
+        if session.finished().is_none()
+            && let Some((learner, recorder)) = learning
+            && parts.due(session)
+        {
+            parts.learn(session, recorder, learner, question)?;
         }
     };
     Ok(Generation {

@@ -254,7 +254,7 @@ fn the_rows_of_table_6_are_different_losses() {
     let terms: Vec<_> = arms
         .iter()
         .filter(|arm| arm.learns())
-        .map(|arm| learner(arm.learn, 1).unwrap().terms())
+        .map(|arm| learner(arm.learn, 1).unwrap().needs().losses)
         .collect();
     assert_eq!(terms.len(), 7);
     for (i, a) in terms.iter().enumerate() {

@@ -79,7 +79,7 @@ pub(crate) fn example(seed: u32, engine: &mut Engine) -> Example {
 
 /// The losses, and the final weights.
 fn study(learner: &mut Learner, seeds: std::ops::Range<u32>) -> (Vec<f64>, LearntWeights) {
-    let mut engine = engine(learner.blocks());
+    let mut engine = engine(learner.needs().blocks);
     let mut losses = Vec::new();
     for seed in seeds {
         if let Some((update, weights)) = learner.push(example(seed, &mut engine)).unwrap() {

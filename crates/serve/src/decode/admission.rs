@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use adaptive_draft::{Answer, Controlled, Costs, Way};
 use distill_loss::Recorder;
+use online::Needs;
 use spec_decode::{
     Acceptance, Prompt, Purpose, Session, SessionConfig, StreamName, Totals, VerifyMode,
 };
@@ -14,7 +15,6 @@ use super::target_model::TargetModel;
 use super::text::AnswerText;
 use super::{Decoder, fail};
 use crate::error::{Result, ServeError};
-use crate::learn::queue::Terms;
 use crate::models::Target;
 use crate::random::random_number;
 use crate::remote::RemoteTarget;
@@ -111,14 +111,14 @@ impl Decoder {
         {
             return fail(&mut job, &error.in_full(), &self.stats);
         }
-        let terms = self.terms();
+        let needs = self.needs();
         // If nothing is learnt, an answer depends on its request alone.
-        let own = terms.is_none() && request.drafting;
+        let own = needs.is_none() && request.drafting;
         let own_cache = own.then(|| Box::new(self.known.caches[&target.vocabulary()].clone()));
         let costs = self.costs[index].of(self.concurrency(index, 1));
         let length = match self.options.adapt_length {
             true => {
-                let records = terms.is_some() && request.drafting;
+                let records = needs.is_some() && request.drafting;
                 self.lengths.policy(&adapter, &costs, records)
             }
             false => LengthPolicy::Constant(self.options.draft_length),
@@ -132,7 +132,7 @@ impl Decoder {
                 let source = corpora.source(target.vocabulary(), &request.user);
                 slot.session.look_up_in(source);
                 // If nothing is learnt, copies are weighed by default costs, for the same reason.
-                let costs = match terms {
+                let costs = match needs {
                     Some(_) => costs.costs,
                     None => Costs::default(),
                 };
@@ -171,9 +171,9 @@ impl Decoder {
             Err(error) => return fail(&mut job, &error.to_string(), &self.stats),
         };
         let records = request.drafting && answer.as_ref().is_none_or(Answer::records);
-        let recorder = terms
+        let recorder = needs
             .filter(|_| records)
-            .map(|terms| Recorder::new(&target.pair.alignment, terms.losses));
+            .map(|needs| Recorder::new(&target.pair.alignment, needs.losses));
         let mut policy = Controlled::new(policy, answer);
         policy.read(prefill.draft);
         self.running.push(Sequence {
@@ -197,8 +197,8 @@ impl Decoder {
         });
     }
 
-    pub(super) fn terms(&self) -> Option<Terms> {
-        self.learner.as_ref().map(|learner| learner.terms)
+    pub(super) fn needs(&self) -> Option<Needs> {
+        self.learner.as_ref().map(|learner| learner.needs)
     }
 
     /// The idle slot whose caches hold most of a prompt. If none holds half of it: a new slot or, if
@@ -230,7 +230,7 @@ impl Decoder {
     pub(super) fn new_slot(&self, index: usize) -> Result<Slot> {
         let target = &self.models.targets[index];
         let mut drafter = self.models.drafter.engine(self.options.drafter_engine())?;
-        if let Some(blocks) = self.terms().map(|terms| terms.blocks).filter(|n| *n > 0) {
+        if let Some(blocks) = self.needs().map(|needs| needs.blocks).filter(|n| *n > 0) {
             let kept = drafter.keep_states(blocks);
             kept.map_err(ServeError::of("--learn-blocks"))?;
         }

@@ -6,6 +6,7 @@ use adaptive_draft::Controlled;
 use distill_loss::{Example, Recorder};
 use models::Engine;
 use ngram_cache::NgramCache;
+use online::Needs;
 use spec_decode::{
     DraftedRound, DraftingRound, Finish, JudgedRound, RoundOutcome, Session, SpecError,
     TeacherSink, Totals,
@@ -16,7 +17,7 @@ use super::lengths::Policy;
 use super::log_probs::log_probs;
 use super::target_model::TargetModel;
 use super::text::AnswerText;
-use crate::learn::queue::Terms;
+use crate::learn::states_of;
 use crate::models::Target;
 use crate::random::random_number;
 use crate::request::{Done, Event, Job, LogProbs, Piece, Token, TokenOrigin};
@@ -262,11 +263,11 @@ impl Sequence {
     pub(crate) fn example(
         &mut self,
         target: &Target,
-        terms: Option<Terms>,
+        needs: Option<Needs>,
         positions: usize,
     ) -> Option<Example> {
-        let (recorder, terms) = (self.recorder.take()?, terms?);
-        let (session, request) = (&mut self.slot.session, &self.job.request);
+        let (recorder, needs) = (self.recorder.take()?, needs?);
+        let session = &mut self.slot.session;
         // After a stop text the session waits for a next round.
         if let Err(error) = session.end_response() {
             tracing::warn!("an answer teaches nothing: {error}");
@@ -275,17 +276,13 @@ impl Sequence {
         if session.response().is_empty() {
             return None;
         }
-        let prompt = request.prompt.draft.len();
-        match terms.example(session, prompt, recorder, &target.pair, positions) {
-            Ok(example) => Some(Example {
-                sampled: !request.sampling.is_greedy(),
-                ..example
-            }),
-            Err(error) => {
-                tracing::warn!("an answer teaches nothing: {}", error.in_full());
-                None
-            }
+        let prompt = self.job.request.prompt.draft.len();
+        let reads = (&target.pair, positions);
+        let example = needs.example(session, prompt, recorder, reads, states_of);
+        if let Err(error) = &example {
+            tracing::warn!("an answer teaches nothing: {}", error.in_full());
         }
+        example.ok()
     }
 
     /// Releases the slot, with its caches as they are.

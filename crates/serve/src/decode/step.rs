@@ -294,7 +294,7 @@ impl Decoder {
             let target = &self.models.targets[sequence.slot.target];
             match reason {
                 Ok(Some(reason)) => {
-                    let terms = self.terms();
+                    let needs = self.needs();
                     let room = self.models.drafter.config().max_position_embeddings;
                     let head_examples = sequence.policy.inner_mut().take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
@@ -334,7 +334,7 @@ impl Decoder {
                     }
                     sequence.send_end(reason);
                     let example = match learns {
-                        true => sequence.example(target, terms, room),
+                        true => sequence.example(target, needs, room),
                         false => None,
                     };
                     if let Some(answer) = left {

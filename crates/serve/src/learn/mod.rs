@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, sync_channel};
 use std::time::{Duration, Instant};
 
 use distill_loss::Example;
-use models::Packed;
+use models::{Engine, Packed};
 use online::{ArmState, LearntPart, LearntWeights, SavedState, StateFolder, Wanted};
 
 use crate::decode::command::Command;
@@ -25,7 +25,7 @@ use crate::stats::Stats;
 
 use heads::Heads;
 use learners::Learners;
-use queue::{AnswerExamples, LearnerMessage, LearnerQueue, Terms};
+use queue::{AnswerExamples, LearnerMessage, LearnerQueue};
 pub use recorded::{KnownRow, RecordedAnswer, RecordedLearner};
 use waiting::Waiting;
 
@@ -73,12 +73,12 @@ impl LearnerThread {
         let root = options.state.clone();
         let mut learners = Learners::new(learn, budget, Arc::clone(&models), root);
         let first = models.targets.first().map_or("", |target| &target.name);
-        let terms = Terms::of(learners.of(first)?);
+        let needs = learners.of(first)?.needs();
         let (sender, messages) = sync_channel(WAITING);
         let held = Arc::new(AtomicUsize::new(0));
         let queue = LearnerQueue {
             messages: sender,
-            terms,
+            needs,
             held: Arc::clone(&held),
             limit: budget,
         };
@@ -251,6 +251,11 @@ impl LearnerThread {
         written?;
         Ok(())
     }
+}
+
+/// The inputs of the first block that learns, for a text that the drafter reads.
+pub(crate) fn states_of(drafter: &mut Engine, ids: &[u32]) -> Result<Vec<f32>> {
+    Ok(drafter.states_of(ids)?.to_vec())
 }
 
 /// Sends weights to the decode thread, packed.

@@ -4,58 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use distill_loss::{Example, Recorder, Response};
-use models::Engine;
-use online::{ArmState, Learner};
-use spec_decode::{LanguageModel, Pair, Session};
-use vocab_align::DraftId;
+use distill_loss::Example;
+use online::{ArmState, Needs};
 
-use crate::error::{Result, ServeError};
 use crate::stats::Stats;
-
-/// The data that the learner needs of an answer.
-#[derive(Clone, Copy)]
-pub(crate) struct Terms {
-    /// Terms of the loss.
-    pub(crate) losses: distill_loss::Terms,
-    /// True if special tokens are learnt.
-    pub(crate) ends: bool,
-    /// Number of last blocks that learn, from the states that entered them; 0 if all blocks learn.
-    pub(crate) blocks: usize,
-}
-
-impl Terms {
-    /// The data that this learner needs.
-    pub(crate) fn of(learner: &Learner) -> Self {
-        Self {
-            losses: learner.terms(),
-            ends: learner.ends(),
-            blocks: learner.blocks(),
-        }
-    }
-
-    /// The example that the response of a session gives, after a prompt of so many draft tokens and
-    /// as far as a drafter of `room` positions reads it.
-    pub(crate) fn example<T: LanguageModel>(
-        self,
-        session: &mut Session<Engine, T>,
-        prompt: usize,
-        recorder: Recorder,
-        pair: &Pair,
-        room: usize,
-    ) -> Result<Example> {
-        let response = Response::of(session, prompt);
-        let example = Example::new(response, recorder, pair, self.losses, self.ends);
-        let mut example = example.within(room, &pair.draft);
-        if self.blocks > 0 {
-            let read: Vec<DraftId> = example.read().iter().copied().map(DraftId).collect();
-            example.states = session.let_drafter_read(&read, |drafter| {
-                Ok::<_, ServeError>(drafter.states_of(example.read())?.to_vec())
-            })?;
-        }
-        Ok(example)
-    }
-}
 
 /// The examples of a finished answer.
 pub(super) struct AnswerExamples {
@@ -77,7 +29,7 @@ pub(super) enum LearnerMessage {
 #[derive(Clone)]
 pub(crate) struct LearnerQueue {
     pub(super) messages: SyncSender<LearnerMessage>,
-    pub(crate) terms: Terms,
+    pub(crate) needs: Needs,
     /// Bytes of the examples that wait. `limit`: their maximum.
     pub(super) held: Arc<AtomicUsize>,
     pub(super) limit: usize,

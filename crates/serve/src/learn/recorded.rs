@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distill_loss::{Example, Recorder};
 use models::Engine;
 use ngram_cache::NgramCache;
-use online::{ArmState, LearntWeights, StateFolder};
+use online::{ArmState, LearntWeights, Needs, StateFolder};
 use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
     StreamName, TeacherSink, Totals, VerifyMode,
@@ -13,8 +13,7 @@ use spec_decode::{
 use vocab_align::{TargetId, TokenId};
 
 use super::learners::Learners;
-use super::open_state;
-use super::queue::Terms;
+use super::{open_state, states_of};
 use crate::error::{Result, ServeError};
 use crate::models::{Encoded, Models};
 use crate::options::Options;
@@ -140,7 +139,7 @@ pub struct RecordedLearner {
     models: Arc<Models>,
     options: Options,
     learners: Learners,
-    terms: Terms,
+    needs: Needs,
     /// Examples since the last update.
     waiting: Vec<Example>,
     session: Session<Engine, Replay>,
@@ -168,11 +167,11 @@ impl RecordedLearner {
         let root = options.state.clone();
         let mut learners = Learners::new(learn, options.example_bytes, Arc::clone(&models), root);
         let target = &models.targets[0];
-        let terms = Terms::of(learners.of(&target.name)?);
+        let needs = learners.of(&target.name)?.needs();
         let mut drafter = models.drafter.engine(options.drafter_engine())?;
-        if terms.blocks > 0 {
+        if needs.blocks > 0 {
             drafter
-                .keep_states(terms.blocks)
+                .keep_states(needs.blocks)
                 .map_err(ServeError::of("--learn-blocks"))?;
         }
         let config = SessionConfig::new(VerifyMode::Exact, 1);
@@ -191,7 +190,7 @@ impl RecordedLearner {
             models,
             options,
             learners,
-            terms,
+            needs,
             waiting: Vec::new(),
             session,
             cache,
@@ -217,7 +216,7 @@ impl RecordedLearner {
     pub fn learn(&mut self, answer: &RecordedAnswer) -> Result<(Totals, Option<f64>)> {
         let target = &self.models.targets[0];
         let vocab = target.vocab_size;
-        let mut recorder = Recorder::new(&target.pair.alignment, self.terms.losses);
+        let mut recorder = Recorder::new(&target.pair.alignment, self.needs.losses);
         let mut sink = KnownSink {
             recorder: &mut recorder,
             rows: &answer.rows,
@@ -229,9 +228,10 @@ impl RecordedLearner {
             .answer(&target.name, &totals, totals.emitted, true);
         let prompt = answer.prompt.draft.len();
         let room = self.models.drafter.config().max_position_embeddings;
+        let reads = (&target.pair, room);
         let example = self
-            .terms
-            .example(session, prompt, recorder, &target.pair, room)?;
+            .needs
+            .example(session, prompt, recorder, reads, states_of)?;
         self.waiting.push(Example {
             sampled: answer.sampled,
             ..example
