@@ -14,7 +14,8 @@ use crate::Costs;
 #[derive(Debug)]
 pub struct CopyOrDraft<R, P> {
     inner: P,
-    record: R,
+    /// `None` if no text is looked up: the inner policy then decides alone.
+    record: Option<R>,
     costs: Costs,
     longest: usize,
     learns: bool,
@@ -38,12 +39,24 @@ impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
         explore: Option<usize>,
     ) -> Self {
         Self {
-            inner,
-            record,
+            record: Some(record),
             costs,
             longest,
             learns,
             explore,
+            ..Self::without_copies(inner)
+        }
+    }
+
+    /// The inner policy alone, for answers in which no text is looked up.
+    pub fn without_copies(inner: P) -> Self {
+        Self {
+            inner,
+            record: None,
+            costs: Costs::default(),
+            longest: 0,
+            learns: false,
+            explore: None,
             found: None,
             planned: None,
         }
@@ -61,17 +74,16 @@ impl<R: BorrowMut<CopyRecord>, P> CopyOrDraft<R, P> {
 
     /// The choice after a match of `matched` tokens (0 for none) that continues with `found`
     /// tokens.
-    fn plan(&mut self, matched: usize, found: usize) -> Choice {
-        let Self {
-            record,
-            costs,
-            longest,
-            ..
-        } = self;
+    fn plan(&self, matched: usize, found: usize) -> Choice {
+        let Some(record) = &self.record else {
+            let (copy, draft) = (0, usize::MAX);
+            return Choice { copy, draft };
+        };
         let record: &CopyRecord = (*record).borrow();
-        let due = |every| record.is_due(costs, matched, *longest, every);
+        let (costs, longest) = (&self.costs, self.longest);
+        let due = |every| record.is_due(costs, matched, longest, every);
         let explores = self.learns && self.explore.is_some_and(due);
-        record.plan(costs, (matched, found), *longest, (self.learns, explores))
+        record.plan(costs, (matched, found), longest, (self.learns, explores))
     }
 }
 
@@ -109,9 +121,11 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
     fn observe(&mut self, outcome: &RoundOutcome) {
         let planned = self.planned.take();
         let found = self.found.take();
-        if self.learns {
+        if let Some(record) = &mut self.record
+            && self.learns
+        {
             let most = planned.map_or(0, |choice| choice.draft);
-            let record = self.record.borrow_mut();
+            let record: &mut CopyRecord = (*record).borrow_mut();
             record.observe(&self.costs, found.as_ref(), most, outcome);
         }
         // The inner policy sees its own draft, as far as that was verified.

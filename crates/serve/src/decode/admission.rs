@@ -9,7 +9,7 @@ use spec_decode::{
     Acceptance, Prompt, Purpose, Session, SessionConfig, StreamName, Totals, VerifyMode,
 };
 
-use super::lengths::{LengthPolicy, Policy};
+use super::lengths::{EXPLORE, LengthPolicy, Policy};
 use super::sequence::{Prefilling, Sequence, Slot, Stage, WeightsVersion};
 use super::target_model::TargetModel;
 use super::text::AnswerText;
@@ -127,7 +127,11 @@ impl Decoder {
         slot.session
             .configure(settings(request, target, draft_top, way));
         drop(slot.session.take_history());
-        let lookup = match &mut self.corpora {
+        let length = match request.drafting {
+            true => length,
+            false => LengthPolicy::Constant(0),
+        };
+        let policy = match &mut self.corpora {
             Some(corpora) if request.drafting => {
                 let source = corpora.source(target.vocabulary(), &request.user);
                 slot.session.look_up_in(source);
@@ -141,13 +145,10 @@ impl Decoder {
                     true => self.options.draft_length,
                     false => 0,
                 };
-                Some((costs, longest))
+                let record = Box::default();
+                Policy::new(length, record, costs, longest, true, Some(EXPLORE))
             }
-            _ => None,
-        };
-        let policy = match request.drafting {
-            true => Policy::new(length, lookup),
-            false => Policy::Draft(LengthPolicy::Constant(0)),
+            _ => Policy::without_copies(length),
         };
         let name = StreamName {
             sample: request.sample,

@@ -7,7 +7,7 @@ use adaptive_draft::{
     Chain, CopyOrDraft, CopyRecord, Costs, DraftSignal, Example, Head, HeadScratch, Plan, SCALARS,
     Score, Throughput, labels, write_features,
 };
-use spec_decode::{CopyPlan, DraftPolicy, DraftStep, Found, RoundOutcome};
+use spec_decode::{DraftPolicy, DraftStep, RoundOutcome};
 
 use super::costs::ConcurrentCosts;
 use crate::models::target_of;
@@ -17,7 +17,7 @@ use crate::options::MAX_ADAPTERS;
 const STALE: usize = 64;
 /// Period of exploration: one of so many rounds of an answer drafts a token more than the plan, so
 /// that the acceptance of longer drafts is observed.
-const EXPLORE: usize = 16;
+pub(super) const EXPLORE: usize = 16;
 /// Number of training steps after which a head is used; before that, the drafter's own probability.
 const TRAINED: u64 = 32;
 
@@ -197,6 +197,10 @@ impl AdapterLengths {
     }
 }
 
+/// The policy of an answer: the draft length and, with lookup, the length of copies. Their acceptance
+/// is estimated anew in every answer: nothing of one shows in another.
+pub(super) type Policy = CopyOrDraft<Box<CopyRecord>, LengthPolicy>;
+
 /// The draft length policy of an answer.
 pub(super) enum LengthPolicy {
     /// The same length in every round.
@@ -220,6 +224,24 @@ pub(super) struct AdaptiveLength {
     drafted: Vec<Vec<f32>>,
     /// Tokens that verification decided, as examples for the head; `None` if none are kept.
     head_examples: Option<Vec<Example>>,
+}
+
+impl LengthPolicy {
+    /// Predicted acceptance of the tokens drafted last, if lengths are adapted.
+    pub(super) fn scores(&self) -> Option<&Scores> {
+        match self {
+            Self::Constant(_) => None,
+            Self::Adaptive(own) => Some(&own.scores),
+        }
+    }
+
+    /// Takes out the examples for the head.
+    pub(super) fn take_head_examples(&mut self) -> Vec<Example> {
+        match self {
+            Self::Constant(_) => Vec::new(),
+            Self::Adaptive(own) => own.head_examples.take().unwrap_or_default(),
+        }
+    }
 }
 
 impl DraftPolicy for LengthPolicy {
@@ -277,80 +299,6 @@ impl DraftPolicy for LengthPolicy {
                 });
             }
         }
-    }
-}
-
-/// The policy of an answer: the draft length and, with lookup, the length of copies.
-pub(crate) enum Policy {
-    Draft(LengthPolicy),
-    /// The acceptance of copies is estimated anew in every answer: nothing of one shows in another.
-    Lookup(Box<CopyOrDraft<CopyRecord, LengthPolicy>>),
-}
-
-impl Policy {
-    /// `lookup` holds the costs of rounds, by which copies are weighed, and the maximum draft
-    /// length; without it no text is copied.
-    pub(super) fn new(length: LengthPolicy, lookup: Option<(Costs, usize)>) -> Self {
-        match lookup {
-            None => Self::Draft(length),
-            Some((costs, longest)) => Self::Lookup(Box::new(CopyOrDraft::new(
-                length,
-                CopyRecord::default(),
-                costs,
-                longest,
-                true,
-                Some(EXPLORE),
-            ))),
-        }
-    }
-
-    /// Predicted acceptance of the tokens drafted last, if lengths are adapted.
-    pub(super) fn scores(&self) -> Option<&Scores> {
-        let length = match self {
-            Self::Draft(length) => length,
-            Self::Lookup(policy) => policy.inner(),
-        };
-        match length {
-            LengthPolicy::Constant(_) => None,
-            LengthPolicy::Adaptive(adapted) => Some(&adapted.scores),
-        }
-    }
-
-    /// Takes out the examples for the head.
-    pub(super) fn take_head_examples(&mut self) -> Vec<Example> {
-        let length = match self {
-            Self::Draft(length) => length,
-            Self::Lookup(policy) => policy.inner_mut(),
-        };
-        match length {
-            LengthPolicy::Constant(_) => Vec::new(),
-            LengthPolicy::Adaptive(adapted) => adapted.head_examples.take().unwrap_or_default(),
-        }
-    }
-
-    fn inner(&mut self) -> &mut dyn DraftPolicy {
-        match self {
-            Self::Draft(length) => length,
-            Self::Lookup(policy) => policy.as_mut(),
-        }
-    }
-}
-
-impl DraftPolicy for Policy {
-    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
-        self.inner().plan_copy(found)
-    }
-
-    fn next_len(&mut self) -> usize {
-        self.inner().next_len()
-    }
-
-    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.inner().stop_after(step)
-    }
-
-    fn observe(&mut self, outcome: &RoundOutcome) {
-        self.inner().observe(outcome);
     }
 }
 

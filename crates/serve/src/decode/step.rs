@@ -10,7 +10,6 @@ use ngram_cache::NgramCache;
 use spec_decode::{LanguageModel, SpecError};
 use vocab_align::{DraftId, TargetId};
 
-use super::lengths::Policy;
 use super::sequence::{Prefilling, Progress, Sequence, Stage};
 use super::target_model::TargetModel;
 use super::{Decoder, Ended, fail_with, shared};
@@ -268,7 +267,8 @@ impl Decoder {
                 if drafting && step.alone {
                     costs.alone.observe(&outcome);
                 }
-                if let Some(scores) = sequence.policy.last_asked().and_then(Policy::scores)
+                let asked = sequence.policy.last_asked();
+                if let Some(scores) = asked.and_then(|policy| policy.inner().scores())
                     && drafting
                     && outcome.looked_up() == 0
                 {
@@ -296,7 +296,8 @@ impl Decoder {
                 Ok(Some(reason)) => {
                     let needs = self.needs();
                     let room = self.models.drafter.config().max_position_embeddings;
-                    let head_examples = sequence.policy.inner_mut().take_head_examples();
+                    let length = sequence.policy.inner_mut().inner_mut();
+                    let head_examples = length.take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
                     let mut left = None;
                     let learns = match sequence.policy.end() {
