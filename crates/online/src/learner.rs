@@ -132,12 +132,13 @@ impl Learner {
     }
 
     /// Switches to the adapter called `name`; the previous one is kept under its own name. Returns
-    /// true if the adapter has changed. The buffer must be empty and no update under way.
+    /// true if the adapter has changed. No update may be under way and, if the name is another one,
+    /// the buffer must be empty.
     ///
     /// # Errors
     /// Examples that were not [flushed](Self::flush); an update is under way.
     pub fn turn_to(&mut self, name: &str) -> Result<bool> {
-        if !self.buffer.is_empty() {
+        if !self.buffer.is_empty() && self.training()?.name() != name {
             return Err(OnlineError::Learner(
                 "examples of one adapter are left while another one is turned to",
             ));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use distill_loss::{Example, Recorder};
 use models::Engine;
 use ngram_cache::NgramCache;
-use online::{ArmState, LearntWeights, Needs, StateFolder};
+use online::{ArmState, Learnt, LearntWeights, Needs, StateFolder};
 use spec_decode::{
     Acceptance, ConstantLength, LanguageModel, ModelError, NoSink, Prompt, Session, SessionConfig,
     StreamName, TeacherSink, Totals, VerifyMode,
@@ -140,8 +140,6 @@ pub struct RecordedLearner {
     options: Options,
     learners: Learners,
     needs: Needs,
-    /// Examples since the last update.
-    waiting: Vec<Example>,
     session: Session<Engine, Replay>,
     cache: NgramCache,
     known: ArmState,
@@ -191,7 +189,6 @@ impl RecordedLearner {
             options,
             learners,
             needs,
-            waiting: Vec::new(),
             session,
             cache,
             known,
@@ -232,30 +229,17 @@ impl RecordedLearner {
         let example = self
             .needs
             .example(session, prompt, recorder, reads, states_of)?;
-        self.waiting.push(Example {
-            sampled: answer.sampled,
-            ..example
-        });
-        let loss = match self.waiting.len() >= self.learners.options.every {
-            true => self.update()?,
-            false => None,
-        };
-        Ok((totals, loss))
+        let sampled = answer.sampled;
+        let learnt = self.learner()?.push(Example { sampled, ..example })?;
+        Ok((totals, self.adopt(learnt)?))
     }
 
-    /// Learns from the waiting examples. Returns the loss of the last update.
-    fn update(&mut self) -> Result<Option<f64>> {
-        let waiting = std::mem::take(&mut self.waiting);
-        let learner = self.learner()?;
-        let mut updates = Vec::new();
-        for example in waiting {
-            updates.extend(learner.push(example)?);
-        }
-        updates.extend(learner.flush()?);
-        let name = self.models.targets[0].name.clone();
+    /// Drafts with the weights of updates from now on. Returns the loss of the last one.
+    fn adopt(&mut self, learnt: impl IntoIterator<Item = Learnt>) -> Result<Option<f64>> {
         let mut loss = None;
-        for (update, weights) in updates {
-            self.stats.update(&name, update.loss, update.seconds);
+        for (update, weights) in learnt {
+            let name = &self.models.targets[0].name;
+            self.stats.update(name, update.loss, update.seconds);
             self.take_over(weights)?;
             loss = Some(update.loss);
         }
@@ -277,10 +261,8 @@ impl RecordedLearner {
     /// # Errors
     /// As [`learn`](Self::learn).
     pub fn flush(&mut self) -> Result<Option<f64>> {
-        match self.waiting.is_empty() {
-            true => Ok(None),
-            false => self.update(),
-        }
+        let learnt = self.learner()?.flush()?;
+        self.adopt(learnt)
     }
 
     /// Writes the state. Returns its size in bytes.
