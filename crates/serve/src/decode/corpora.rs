@@ -1,7 +1,6 @@
 //! Earlier prompts and answers, of one user or of all, in which prompt lookup finds text that an
 //! answer copies as draft tokens.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use adaptive_draft::{CopyRecord, Costs, Replay};
@@ -25,9 +24,8 @@ fn bytes_of(texts: &Texts) -> usize {
 pub(super) struct Corpora {
     scope: LookupScope,
     limit: usize,
-    /// By vocabulary and user, with the number of the answer that used them last.
-    known: BTreeMap<(u64, Option<String>), (u64, Texts)>,
-    answers: u64,
+    /// The least recently used first.
+    known: Vec<Texts>,
 }
 
 impl Corpora {
@@ -36,14 +34,8 @@ impl Corpora {
         let mut corpora = Self {
             scope,
             limit,
-            known: BTreeMap::new(),
-            answers: 0,
+            known: saved,
         };
-        for texts in saved {
-            corpora.answers += 1;
-            let key = (texts.vocabulary, texts.user.clone());
-            corpora.known.insert(key, (corpora.answers, texts));
-        }
         corpora.shrink();
         corpora
     }
@@ -57,13 +49,14 @@ impl Corpora {
             LookupScope::User if !user.is_empty() => Some(user.to_owned()),
             LookupScope::User | LookupScope::Own => return History::default().into(),
         };
-        self.answers += 1;
-        let limit = self.limit;
-        let texts = || Texts::new(vocabulary, user.clone(), limit);
-        let known = self.known.entry((vocabulary, user.clone()));
-        let (used, texts) = known.or_insert_with(|| (0, texts()));
-        *used = self.answers;
-        SuffixLookup::new(Some(Arc::clone(&texts.corpus))).into()
+        let own = |texts: &Texts| texts.vocabulary == vocabulary && texts.user == user;
+        let texts = match self.known.iter().position(own) {
+            Some(at) => self.known.remove(at),
+            None => Texts::new(vocabulary, user, self.limit),
+        };
+        let corpus = Arc::clone(&texts.corpus);
+        self.known.push(texts);
+        SuffixLookup::new(Some(corpus)).into()
     }
 
     /// The rounds in which copies alone would have made the answer `said`, whose text has not been
@@ -90,29 +83,23 @@ impl Corpora {
 
     /// All texts, the least recently used first.
     pub(super) fn texts(&self) -> Vec<Texts> {
-        let mut known: Vec<&(u64, Texts)> = self.known.values().collect();
-        known.sort_by_key(|(used, _)| *used);
-        known.into_iter().map(|(_, texts)| texts.clone()).collect()
+        self.known.clone()
     }
 
     fn shrink(&mut self) {
-        let bytes = |(_, texts): &(u64, Texts)| bytes_of(texts);
-        let mut total: usize = self.known.values().map(bytes).sum();
-        while total > self.limit {
-            let oldest = self.known.iter().min_by_key(|(_, (used, _))| *used);
-            let Some((key, texts)) = oldest.map(|(key, texts)| (key.clone(), texts)) else {
-                return;
-            };
-            let before = bytes(texts);
-            let mut corpus = texts.1.locked();
+        let mut total: usize = self.known.iter().map(bytes_of).sum();
+        while total > self.limit
+            && let Some(oldest) = self.known.first()
+        {
+            total -= bytes_of(oldest);
+            let mut corpus = oldest.locked();
             corpus.forget();
             let empty = corpus.is_empty();
             drop(corpus);
-            let after = if empty { 0 } else { bytes(texts) };
-            if empty {
-                self.known.remove(&key);
+            match empty {
+                true => drop(self.known.remove(0)),
+                false => total += bytes_of(oldest),
             }
-            total -= before - after;
         }
     }
 }
