@@ -173,13 +173,9 @@ impl DrafterTraining {
         let names: Vec<String> = self.others.keys().cloned().collect();
         for name in names.into_iter().chain([active.clone()]) {
             self.turn_to(&name)?;
-            let weights = match self.trainer.adapter() {
-                Some(adapter) => files::Trained::Adapter(adapter, base),
-                None => files::Trained::Weights(Box::new(self.trainer.weights())),
-            };
             let mean = self.adapter_training.average.as_ref();
             let mean = mean.map(LearntWeights::tensors);
-            files::save(root, &name, &weights, self.trainer.optimizer(), mean)?;
+            files::save(root, &name, &self.trainer, base, mean)?;
         }
         self.turn_to(&active)?;
         Ok(())

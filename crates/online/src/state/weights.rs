@@ -10,7 +10,7 @@ use lm::{
 
 use super::names::{create_named, named_folders};
 use crate::error::{OnlineError, Result};
-use crate::weights::LearntWeights;
+use crate::weights::{Gradients, LearntWeights};
 
 const WEIGHTS: &str = "weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -19,32 +19,26 @@ const MEAN: &str = "mean.safetensors";
 /// Weights by name.
 type Tensors = BTreeMap<String, HostTensor>;
 
-/// Weights, or an adapter with the name of the model that it is for.
-pub(crate) enum Trained<'a> {
-    Weights(Box<LearntWeights>),
-    Adapter(Adapter, &'a str),
-}
-
-/// Writes one training into a folder of its name in `root`, in f32. `mean` is the running mean of
-/// the weights.
+/// Writes one training into a folder of its name in `root`, in f32: the adapter of `trainer`, for
+/// the model `base`, or its weights. `mean` is the running mean of the weights.
 pub(crate) fn save(
     root: &Path,
     name: &str,
-    weights: &Trained<'_>,
-    optimizer: &AdamW,
+    trainer: &Gradients,
+    base: &str,
     mean: Option<&Tensors>,
 ) -> Result<()> {
     let folder = &create_named(root, name)?;
     let write =
         |file, tensors: &Tensors| write_safetensors(&folder.join(file), tensors, StoredType::F32);
-    match weights {
-        Trained::Weights(weights) => write(WEIGHTS, weights.tensors())?,
-        Trained::Adapter(adapter, base) => adapter.save(folder, base, StoredType::F32)?,
+    match trainer.adapter() {
+        Some(adapter) => adapter.save(folder, base, StoredType::F32)?,
+        None => write(WEIGHTS, trainer.weights().tensors())?,
     }
     if let Some(mean) = mean {
         write(MEAN, mean)?;
     }
-    Ok(write(OPTIMIZER, &of_optimizer(optimizer))?)
+    Ok(write(OPTIMIZER, &of_optimizer(trainer.optimizer()))?)
 }
 
 /// Loads the weights called `name`, or the only ones, of the last `blocks` blocks of a model (0 for
