@@ -496,8 +496,8 @@ impl DraftingArm {
             // The drafter has read all but the last token of the example already.
             example.states = drafter.states_of(example.read())?.to_vec();
         }
-        let update = learner.push(example)?;
-        let update = self.adopt(update)?;
+        let learnt = learner.push(example)?;
+        let update = learnt.map(|learnt| self.adopt(learnt)).transpose()?;
         self.charge(update.as_ref(), began);
         Ok(update)
     }
@@ -526,11 +526,9 @@ impl DraftingArm {
             return Ok(Vec::new());
         };
         let began = Instant::now();
-        let learnt = learner.flush()?;
-        let mut updates = Vec::new();
-        for learnt in learnt {
-            updates.extend(self.adopt(Some(learnt))?);
-        }
+        let learnt = learner.flush()?.into_iter();
+        let updates = learnt.map(|learnt| self.adopt(learnt));
+        let updates = updates.collect::<Result<Vec<Update>>>()?;
         // Two updates only if they are asynchronous, and then each is charged its own seconds.
         for update in &updates {
             self.charge(Some(update), began);
@@ -678,10 +676,7 @@ impl DraftingArm {
         }
     }
 
-    fn adopt(&mut self, learnt: Option<Learnt>) -> Result<Option<Update>> {
-        let Some((update, weights)) = learnt else {
-            return Ok(None);
-        };
+    fn adopt(&mut self, (update, weights): Learnt) -> Result<Update> {
         self.weights_changed();
         if let Drafter::Model(drafter) = &mut self.drafter {
             weights.load_into(drafter)?;
@@ -692,6 +687,6 @@ impl DraftingArm {
             (Some(learner), _) => learner.give_back(weights),
             (None, _) => {}
         }
-        Ok(Some(update))
+        Ok(update)
     }
 }
