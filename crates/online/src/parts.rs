@@ -20,7 +20,7 @@ pub(super) struct Parts {
     /// Maximum number of tokens that the drafter reads: a longer text has no more parts.
     pub(super) positions: usize,
     /// Number of target tokens in the parts so far.
-    tokens: usize,
+    pub(super) tokens: usize,
     /// End of the learnt part, in draft tokens of the context.
     pub(super) taught: usize,
     pub(super) updates: Vec<Update>,
