@@ -1,7 +1,7 @@
 //! Checks that a path is a model folder.
 
 use std::borrow::Cow;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use hub::local_folder;
 use lm::ADAPTER_CONFIG;
@@ -29,95 +29,25 @@ pub const TEXT_FILES: [&str; 12] = [
     crate::TEMPLATE_FILE,
 ];
 
-/// Reason for which a path is not a model folder.
+/// Reason for which a path is not a model folder, with what to do about it.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FolderError {
-    /// The path does not exist.
-    #[error("{}: no such model folder", path.display())]
-    Missing {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The path is a file.
-    #[error("{}: a file, not a model folder", path.display())]
-    File {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The path is a link to nothing.
-    #[error("{}: a link to {}, where there is nothing", path.display(), target.display())]
-    Link {
-        /// The link.
-        path: PathBuf,
-        /// The target of the link.
-        target: PathBuf,
-    },
-    /// The file is a pointer of git-lfs instead of the content.
-    #[error("{}: a pointer of git-lfs, not the file itself", path.display())]
-    Pointer {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The folder holds an adapter without the model that it adapts.
-    #[error(
-        "{}: an adapter of {} ({ADAPTER_CONFIG}), not a model",
-        path.display(),
-        base.as_deref().unwrap_or("a model that it does not name")
-    )]
-    Adapter {
-        /// The folder.
-        path: PathBuf,
-        /// The model that the adapter names.
-        base: Option<String>,
-    },
-    /// The folder has no tokenizer.
-    #[error("{}: has no {TOKENIZER}", path.display())]
-    NoTokenizer {
-        /// The folder.
-        path: PathBuf,
-        /// A GGUF file in it, which holds a tokenizer in another format.
-        gguf: Option<PathBuf>,
-    },
+#[error("{message}")]
+pub struct FolderError {
+    message: String,
+    hint: String,
 }
 
 impl FolderError {
+    fn new(path: &Path, fault: &str, hint: impl Into<String>) -> Self {
+        Self {
+            message: format!("{}: {fault}", path.display()),
+            hint: hint.into(),
+        }
+    }
+
     /// Advice for the user.
     pub fn hint(&self) -> String {
-        match self {
-            Self::Missing { path } => {
-                let here = std::env::current_dir().unwrap_or_default();
-                let downloads = match is_of_hub(path) {
-                    true => format!("hf:{} downloads the model of this name", path.display()),
-                    false => "hf:owner/name downloads a model".to_owned(),
-                };
-                format!(
-                    "paths of models are relative to the working directory, {}; {downloads}",
-                    here.display()
-                )
-            }
-            Self::Link { .. } => {
-                "the folder was moved without what its links name, as a snapshot of the hub's cache without blobs/; copy it with `cp -rL`, or download it again".to_owned()
-            }
-            Self::Pointer { .. } => {
-                "`git lfs pull` in the folder fetches the file".to_owned()
-            }
-            Self::Adapter { base, .. } => {
-                let base = base.as_deref().unwrap_or("its base model");
-                format!(
-                    "merge it into {base} first and name the folder of the result (in Python, merge_and_unload of PEFT, then save_pretrained)"
-                )
-            }
-            Self::File { path } if is_gguf(path) => import(path),
-            Self::File { .. } => "name the folder that the file is in".to_owned(),
-            Self::NoTokenizer {
-                gguf: Some(file), ..
-            } => import(file),
-            Self::NoTokenizer { .. } => {
-                "a model folder needs config.json, weights and tokenizer.json (or tokenizer.model); hf:owner/name downloads a model"
-                    .to_owned()
-            }
-        }
+        self.hint.clone()
     }
 }
 
@@ -155,12 +85,27 @@ fn is_of_hub(path: &Path) -> bool {
 /// Refuses a link to nothing.
 fn check_link(path: &Path) -> Result<(), FolderError> {
     match path.read_link() {
-        Ok(target) if !path.exists() => Err(FolderError::Link {
-            path: path.to_owned(),
-            target,
-        }),
+        Ok(target) if !path.exists() => {
+            let fault = format!("a link to {}, where there is nothing", target.display());
+            let hint = "the folder was moved without what its links name, as a snapshot of the hub's cache without blobs/; copy it with `cp -rL`, or download it again";
+            Err(FolderError::new(path, &fault, hint))
+        }
         _ => Ok(()),
     }
+}
+
+/// The error of a path that does not exist.
+fn missing(path: &Path) -> FolderError {
+    let here = std::env::current_dir().unwrap_or_default();
+    let downloads = match is_of_hub(path) {
+        true => format!("hf:{} downloads the model of this name", path.display()),
+        false => "hf:owner/name downloads a model".to_owned(),
+    };
+    let hint = format!(
+        "paths of models are relative to the working directory, {}; {downloads}",
+        here.display()
+    );
+    FolderError::new(path, "no such model folder", hint)
 }
 
 /// Checks that a local path is a folder, and that the files which affect the model's behaviour are
@@ -169,19 +114,24 @@ fn check_link(path: &Path) -> Result<(), FolderError> {
 /// # Errors
 /// [`FolderError`].
 pub fn check_files(path: &Path) -> Result<(), FolderError> {
-    let owned = || path.to_path_buf();
     check_link(path)?;
     if path.is_file() {
-        return Err(FolderError::File { path: owned() });
+        let hint = match is_gguf(path) {
+            true => import(path),
+            false => "name the folder that the file is in".to_owned(),
+        };
+        return Err(FolderError::new(path, "a file, not a model folder", hint));
     }
     if !path.is_dir() {
-        return Err(FolderError::Missing { path: owned() });
+        return Err(missing(path));
     }
     for name in TEXT_FILES {
         let file = path.join(name);
         check_link(&file)?;
         if weights::is_pointer(&file) {
-            return Err(FolderError::Pointer { path: file });
+            let fault = "a pointer of git-lfs, not the file itself";
+            let hint = "`git lfs pull` in the folder fetches the file";
+            return Err(FolderError::new(&file, fault, hint));
         }
     }
     Ok(())
@@ -198,10 +148,16 @@ pub fn check_model(path: &Path) -> Result<(), FolderError> {
         let text = std::fs::read(&adapter).unwrap_or_default();
         let config: Value = serde_json::from_slice(without_mark(&text)).unwrap_or_default();
         let base = config["base_model_name_or_path"].as_str();
-        return Err(FolderError::Adapter {
-            path: path.to_owned(),
-            base: base.filter(|base| !base.is_empty()).map(str::to_owned),
-        });
+        let base = base.filter(|base| !base.is_empty());
+        let fault = format!(
+            "an adapter of {} ({ADAPTER_CONFIG}), not a model",
+            base.unwrap_or("a model that it does not name")
+        );
+        let hint = format!(
+            "merge it into {} first and name the folder of the result (in Python, merge_and_unload of PEFT, then save_pretrained)",
+            base.unwrap_or("its base model")
+        );
+        return Err(FolderError::new(path, &fault, hint));
     }
     Ok(())
 }
@@ -222,13 +178,14 @@ pub fn check_folder(path: &Path) -> Result<(), FolderError> {
     let files = std::fs::read_dir(path).into_iter().flatten().flatten();
     let gguf = files.map(|entry| entry.path()).find(|file| is_gguf(file));
     // The reader of a folder without either reports that its configuration is missing.
-    match gguf.is_some() || path.join("config.json").is_file() {
-        true => Err(FolderError::NoTokenizer {
-            path: path.to_owned(),
-            gguf,
-        }),
-        false => Ok(()),
+    if gguf.is_none() && !path.join("config.json").is_file() {
+        return Ok(());
     }
+    let hint = gguf.map_or_else(
+        || "a model folder needs config.json, weights and tokenizer.json (or tokenizer.model); hf:owner/name downloads a model".to_owned(),
+        |file| import(&file),
+    );
+    Err(FolderError::new(path, "has no tokenizer.json", hint))
 }
 
 /// Lets `fill` write a folder under a temporary name beside `out`, and renames it once it is
