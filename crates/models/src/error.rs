@@ -5,7 +5,6 @@ use std::path::PathBuf;
 
 use hub::HubError;
 use lm::{LmError, ModelError};
-use serde_json::Value;
 use spec_decode::SpecError;
 use torch_engine::TorchError;
 use vocab_align::AlignError;
@@ -62,17 +61,6 @@ pub enum ModelsError {
         /// The parser's error.
         source: serde_json::Error,
     },
-    /// A JSON file holds another value than an object.
-    #[error("{}: must be an object", .0.display())]
-    NotObject(PathBuf),
-    /// A stop token of a JSON file is not an id.
-    #[error("{}: key `eos_token_id`: {id} is no token id", path.display())]
-    NoTokenId {
-        /// The file.
-        path: PathBuf,
-        /// The value found.
-        id: Value,
-    },
     /// The weights of a folder cannot be packed, or no engine takes them.
     #[error("{}: the decode engine cannot be built", path.display())]
     Engine {
@@ -89,29 +77,12 @@ pub enum ModelsError {
         /// The worker's error.
         source: TorchError,
     },
-    /// A prompt has no tokens; the value is the model folder.
-    #[error("the prompt is empty, and the tokenizer of {} adds no beginning of text", .0.display())]
-    EmptyPrompt(PathBuf),
+    /// A file, a prompt, a context or a shape cannot be used.
+    #[error("{0}")]
+    Refused(String),
     /// A conversation has no tokens.
     #[error("the conversation is empty")]
     EmptyConversation,
-    /// A context leaves no room for a step of a model.
-    #[error("a context of {context} tokens is outside 1..={most} of this model")]
-    Context {
-        /// Tokens of the context.
-        context: usize,
-        /// Tokens of the longest one.
-        most: usize,
-    },
-    /// A text is neither the name of a shape nor a configuration.
-    #[error(
-        "`{shape}` is neither one of {} nor a config.json",
-        lm::shape_names().collect::<Vec<_>>().join(", ")
-    )]
-    Shape {
-        /// The text.
-        shape: String,
-    },
     /// An engine has no weights in this process: it replays a recording, or a worker has them.
     #[error("this engine has no weights that could be replaced")]
     NoWeights,

@@ -243,7 +243,10 @@ pub(crate) fn configured_ends(folder: &Path) -> Result<Vec<u32>> {
 /// The JSON object in a file; `None` if there is no such file.
 fn object(path: &Path) -> Result<Option<Value>> {
     match optional_json(path)? {
-        Some(value) if !value.is_object() => Err(ModelsError::NotObject(path.to_owned())),
+        Some(value) if !value.is_object() => {
+            let message = format!("{}: must be an object", path.display());
+            Err(ModelsError::Refused(message))
+        }
         found => Ok(found),
     }
 }
@@ -279,10 +282,9 @@ fn ends(path: &Path, value: &Value) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for id in ids {
         let Some(number) = id.as_i64() else {
-            return Err(ModelsError::NoTokenId {
-                path: path.to_owned(),
-                id: id.clone(),
-            });
+            let path = path.display();
+            let message = format!("{path}: key `eos_token_id`: {id} is no token id");
+            return Err(ModelsError::Refused(message));
         };
         // -1 means no token.
         found.extend(u32::try_from(number).ok());

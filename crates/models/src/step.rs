@@ -133,7 +133,11 @@ fn with_step(context: usize, longest: usize) -> Result<usize> {
     let most = longest.saturating_sub(VERIFIED);
     match (1..=most).contains(&context) {
         true => Ok(context + VERIFIED),
-        false => Err(ModelsError::Context { context, most }),
+        false => {
+            let message =
+                format!("a context of {context} tokens is outside 1..={most} of this model");
+            Err(ModelsError::Refused(message))
+        }
     }
 }
 
@@ -190,9 +194,12 @@ fn shape_file(shape: &str) -> Result<LmConfig> {
     };
     match folder {
         Some(folder) => Ok(StoredCheckpoint::read_config(folder)?),
-        None => Err(ModelsError::Shape {
-            shape: shape.to_owned(),
-        }),
+        None => {
+            let names: Vec<&str> = lm::shape_names().collect();
+            let names = names.join(", ");
+            let message = format!("`{shape}` is neither one of {names} nor a config.json");
+            Err(ModelsError::Refused(message))
+        }
     }
 }
 
@@ -214,8 +221,8 @@ mod tests {
     fn a_context_has_to_leave_room_for_a_step() {
         assert_eq!(with_step(3, 3 + VERIFIED).unwrap(), 3 + VERIFIED);
         for (context, longest) in [(0, 9), (4, 3 + VERIFIED), (1, 2), (usize::MAX, 9)] {
-            let told = with_step(context, longest).unwrap_err();
-            assert!(matches!(told, ModelsError::Context { .. }), "{told}");
+            let told = with_step(context, longest).unwrap_err().to_string();
+            assert!(told.contains("is outside 1..="), "{told}");
         }
     }
 }

@@ -183,7 +183,11 @@ impl<I: TokenId> ModelText<I> {
             Markers::Special => self.vocabulary.encode_with_specials(&prompt.text())?,
         };
         if ids.is_empty() {
-            return Err(ModelsError::EmptyPrompt(self.path.clone()));
+            let message = format!(
+                "the prompt is empty, and the tokenizer of {} adds no beginning of text",
+                self.path.display()
+            );
+            return Err(ModelsError::Refused(message));
         }
         Ok(ids)
     }
