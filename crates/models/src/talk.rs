@@ -56,7 +56,7 @@ impl<I: TokenId> ModelText<I> {
         Ok(FittedTurn {
             text: fitted.rendered.text(),
             ids: self.encode(&fitted.rendered)?,
-            said: fitted.said().to_owned(),
+            said: fitted.said,
             kept: 0,
         })
     }

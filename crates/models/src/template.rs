@@ -97,20 +97,9 @@ impl Rendered {
 pub struct Fitted {
     /// The text for both models.
     pub rendered: Rendered,
-    /// The part of the prompt that fits, without the words around it.
-    pub prompt: String,
-    /// Number of dropped bytes of the prompt; 0 if it fits.
-    pub dropped_bytes: usize,
-}
-
-impl Fitted {
-    /// The prompt as the template shows it, or the text of the prompt if the template changes it.
-    pub fn said(&self) -> &str {
-        match self.rendered.body.is_empty() {
-            true => &self.prompt,
-            false => &self.rendered.body,
-        }
-    }
+    /// The part of the prompt that fits, as the template shows it, or as it was if the template
+    /// changes it.
+    pub said: String,
 }
 
 impl PromptTemplate {
@@ -240,17 +229,12 @@ pub(super) fn fit_with<E: From<TemplateError>>(
     prompt: &str,
     mut count: impl FnMut(&Rendered) -> Result<usize, E>,
 ) -> Result<Fitted, E> {
-    let fitted = |rendered: Rendered, text: &str| {
-        // If the template changes the prompt, the length of the cut text counts.
-        let shown = match rendered.body.is_empty() {
-            true => text.len(),
-            false => rendered.body.len(),
-        };
-        Fitted {
-            dropped_bytes: prompt.len().saturating_sub(shown),
-            prompt: text.to_owned(),
-            rendered,
-        }
+    let fitted = |rendered: Rendered, text: &str| Fitted {
+        said: match rendered.body.is_empty() {
+            true => text.to_owned(),
+            false => rendered.body.clone(),
+        },
+        rendered,
     };
     let whole = render(prompt)?;
     if count(&whole)? <= budget {

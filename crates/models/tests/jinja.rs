@@ -496,7 +496,7 @@ fn long_prompts_are_shortened_without_an_empty_message() {
             .fit("one two three four five six\n\nSum up.", words)
             .unwrap();
         assert_eq!(fitted.rendered.text(), "u one two\n\nSum up. e a");
-        assert_eq!(fitted.said(), "one two\n\nSum up.");
+        assert_eq!(fitted.said, "one two\n\nSum up.");
         // A single long word is cut inside.
         assert!(template.fit("one", words).is_ok());
         let tight = r#"{"max_prompt_tokens": 3}"#;
