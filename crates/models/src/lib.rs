@@ -31,8 +31,8 @@ mod text;
 mod walks;
 
 pub use chat::{
-    ChatTemplate, Conversation, Message, TemplateRequest, TemplateValue, TemplateVariables,
-    template_variables, whole_message,
+    ChatTemplate, Message, TemplateRequest, TemplateValue, TemplateVariables, template_variables,
+    whole_message,
 };
 pub use ends::{End, ends};
 pub use engine::Engine;

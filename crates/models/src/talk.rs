@@ -54,8 +54,8 @@ impl<I: TokenId> ModelText<I> {
             self.encode(rendered).map(|ids| ids.len())
         })?;
         Ok(FittedTurn {
-            text: fitted.rendered.text(),
             ids: self.encode(&fitted.rendered)?,
+            text: fitted.rendered.text,
             said: fitted.said,
             kept: 0,
         })
@@ -70,7 +70,8 @@ impl<I: TokenId> ModelText<I> {
     pub fn turn(&self, before: &[Exchange], question: &str) -> Result<(String, Vec<I>)> {
         if before.is_empty() {
             let rendered = self.template.render(question)?;
-            return Ok((rendered.text(), self.encode(&rendered)?));
+            let ids = self.encode(&rendered)?;
+            return Ok((rendered.text, ids));
         }
         let said = before.iter().flat_map(|exchange| {
             let asked = Message::new("user", &exchange.asked);
@@ -83,12 +84,9 @@ impl<I: TokenId> ModelText<I> {
             return Ok((talk.text, ids));
         }
         let said: Vec<&str> = messages.iter().map(|message| message.content).collect();
-        let rendered = Rendered {
-            prefix: String::new(),
-            body: said.join("\n\n"),
-            suffix: String::new(),
-        };
-        Ok((rendered.text(), self.encode(&rendered)?))
+        let rendered = Rendered::around("", &said.join("\n\n"), "");
+        let ids = self.encode(&rendered)?;
+        Ok((rendered.text, ids))
     }
 }
 

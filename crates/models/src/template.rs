@@ -7,6 +7,7 @@
 //! middle is dropped, and its last paragraph, line or sentence (in XSum the instruction, in MBPP
 //! the last test, in GSM8K the question) stays.
 
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -51,7 +52,7 @@ pub enum Markers {
 /// use models::PromptTemplate;
 ///
 /// let template = PromptTemplate::default();
-/// assert_eq!(template.render("2 + 2?").text(), "<|user|>\n2 + 2?\n<|assistant|>\n");
+/// assert_eq!(template.render("2 + 2?").text, "<|user|>\n2 + 2?\n<|assistant|>\n");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -74,21 +75,31 @@ impl Default for PromptTemplate {
     }
 }
 
-/// A prompt in its template, in parts.
+/// A prompt or a conversation in its template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
-    /// Template text before the prompt.
-    pub prefix: String,
-    /// The prompt itself.
-    pub body: String,
-    /// Template text after it.
-    pub suffix: String,
+    /// The whole text.
+    pub text: String,
+    /// Byte ranges of the text that come from messages; the rest is the template's. Those of a
+    /// prompt that the template changes are not known. There are none in a conversation in which
+    /// names of special tokens stand for these tokens, as in transformers.
+    pub bodies: Vec<Range<usize>>,
 }
 
 impl Rendered {
-    /// The whole text.
-    pub fn text(&self) -> String {
-        [self.prefix.as_str(), &self.body, &self.suffix].concat()
+    /// A text with one body.
+    pub(crate) fn around(prefix: &str, body: &str, suffix: &str) -> Self {
+        let place = prefix.len()..prefix.len() + body.len();
+        Self {
+            text: [prefix, body, suffix].concat(),
+            bodies: vec![place],
+        }
+    }
+
+    /// The prompt; empty if the template changes it.
+    pub fn body(&self) -> &str {
+        let body = self.bodies.first();
+        body.map_or("", |body| &self.text[body.clone()])
     }
 }
 
@@ -126,7 +137,7 @@ impl PromptTemplate {
     /// The chat template in Jinja: beginning of text, then the turns. The text after a prompt opens
     /// the answer, so that `add_generation_prompt` has nothing to add.
     fn jinja(&self) -> String {
-        let Rendered { prefix, suffix, .. } = self.render("");
+        let (prefix, suffix) = self.frame();
         let literal = |text: &str| {
             let text = text
                 .replace('\\', "\\\\")
@@ -147,8 +158,8 @@ impl PromptTemplate {
              {{{{- raise_exception('this model knows the roles user and assistant only') }}}}\n\
              {{%- endif %}}\n\
              {{%- endfor %}}\n",
-            literal(&prefix),
-            literal(&suffix),
+            literal(prefix),
+            literal(suffix),
             literal(&self.end_of_turn),
         )
     }
@@ -171,18 +182,18 @@ impl PromptTemplate {
         Err(TemplateError::BadTemplate { reason })
     }
 
-    /// The whole prompt in its template. (If the template has no slot, which
-    /// [`PromptTemplate::validate`] refuses, everything is prefix.)
-    pub fn render(&self, prompt: &str) -> Rendered {
-        let (prefix, suffix) = self
-            .prompt_template
+    /// The words before and after a prompt. (If the template has no slot, which
+    /// [`PromptTemplate::validate`] refuses, everything is before it.)
+    fn frame(&self) -> (&str, &str) {
+        self.prompt_template
             .split_once(SLOT)
-            .unwrap_or((&self.prompt_template, ""));
-        Rendered {
-            prefix: prefix.to_owned(),
-            body: prompt.to_owned(),
-            suffix: suffix.to_owned(),
-        }
+            .unwrap_or((&self.prompt_template, ""))
+    }
+
+    /// The whole prompt in its template.
+    pub fn render(&self, prompt: &str) -> Rendered {
+        let (prefix, suffix) = self.frame();
+        Rendered::around(prefix, prompt, suffix)
     }
 
     /// The prompt in its template, shortened until `count` returns at most `max_prompt_tokens`.
@@ -200,9 +211,9 @@ impl PromptTemplate {
     ///
     /// let mut template = PromptTemplate::default();
     /// template.max_prompt_tokens = 6;
-    /// let words = |r: &models::Rendered| Ok::<_, TemplateError>(r.text().split_whitespace().count());
+    /// let words = |r: &models::Rendered| Ok::<_, TemplateError>(r.text.split_whitespace().count());
     /// let fitted = template.fit("one two three four five six\n\nSummarize it.", words)?;
-    /// assert_eq!(fitted.rendered.body, "one two\n\nSummarize it.");
+    /// assert_eq!(fitted.rendered.body(), "one two\n\nSummarize it.");
     /// # Ok::<(), TemplateError>(())
     /// ```
     pub fn fit<E: From<TemplateError>>(
@@ -230,9 +241,9 @@ pub(super) fn fit_with<E: From<TemplateError>>(
     mut count: impl FnMut(&Rendered) -> Result<usize, E>,
 ) -> Result<Fitted, E> {
     let fitted = |rendered: Rendered, text: &str| Fitted {
-        said: match rendered.body.is_empty() {
-            true => text.to_owned(),
-            false => rendered.body.clone(),
+        said: match rendered.body() {
+            "" => text.to_owned(),
+            body => body.to_owned(),
         },
         rendered,
     };

@@ -11,9 +11,7 @@ use crate::ends::{ends, of_vocabulary};
 use crate::error::{ModelsError, Result};
 use crate::folder::{check_files, check_folder, model_folder};
 use crate::generation::configured_ends;
-use crate::{
-    ChatTemplate, Conversation, Generation, Markers, Rendered, TemplateError, TemplateVariables,
-};
+use crate::{ChatTemplate, Generation, Markers, Rendered, TemplateError, TemplateVariables};
 
 /// The file of a tokenizer: `path` itself, or `tokenizer.json` in that folder, or that of the model
 /// of the hub.
@@ -169,19 +167,7 @@ impl<I: TokenId> ModelText<I> {
     /// # Errors
     /// Text that the tokenizer refuses; an empty prompt.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
-        let framed = !self.template.is_chat();
-        let Rendered {
-            prefix,
-            body,
-            suffix,
-        } = prompt;
-        let ids = match self.template.markers() {
-            Markers::Text => self
-                .vocabulary
-                .encode_between(prefix, body, suffix, framed)?,
-            Markers::Special if framed => self.vocabulary.encode_whole(&prompt.text())?,
-            Markers::Special => self.vocabulary.encode_with_specials(&prompt.text())?,
-        };
+        let ids = self.ids(prompt)?;
         if ids.is_empty() {
             let message = format!(
                 "the prompt is empty, and the tokenizer of {} adds no beginning of text",
@@ -196,16 +182,21 @@ impl<I: TokenId> ModelText<I> {
     ///
     /// # Errors
     /// Text that the tokenizer refuses; an empty conversation.
-    pub fn encode_conversation(&self, conversation: &Conversation) -> Result<Vec<I>> {
-        let Conversation { text, bodies } = conversation;
-        let ids = match self.template.markers() {
-            Markers::Special => self.vocabulary.encode_with_specials(text)?,
-            Markers::Text => self.vocabulary.encode_around(text, bodies, false)?,
-        };
+    pub fn encode_conversation(&self, conversation: &Rendered) -> Result<Vec<I>> {
+        let ids = self.ids(conversation)?;
         if ids.is_empty() {
             return Err(ModelsError::EmptyConversation);
         }
         Ok(ids)
+    }
+
+    fn ids(&self, Rendered { text, bodies }: &Rendered) -> Result<Vec<I>> {
+        let framed = !self.template.is_chat();
+        Ok(match self.template.markers() {
+            Markers::Text => self.vocabulary.encode_around(text, bodies, framed)?,
+            Markers::Special if framed => self.vocabulary.encode_whole(text)?,
+            Markers::Special => self.vocabulary.encode_with_specials(text)?,
+        })
     }
 
     /// Stop tokens.

@@ -86,18 +86,16 @@ fn in_config(template: &str) -> String {
 }
 
 fn text(template: &ChatTemplate, prompt: &str) -> String {
-    template.render(prompt).unwrap().text()
+    template.render(prompt).unwrap().text
 }
 
 #[test]
 fn the_llama_3_style_renders() {
     let template = load(&[("tokenizer_config.json", &in_config(LLAMA3_STYLE))]).unwrap();
     assert!(template.is_chat());
-    let Rendered {
-        prefix,
-        body,
-        suffix,
-    } = template.render("  2 + 2? <|eot_id|>\n").unwrap();
+    let rendered = template.render("  2 + 2? <|eot_id|>\n").unwrap();
+    let (prefix, rest) = rendered.text.split_at(rendered.bodies[0].start);
+    let (body, suffix) = rest.split_at(rendered.body().len());
     assert!(prefix.starts_with(
         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nToday Date: "
     ));
@@ -273,12 +271,12 @@ fn a_declared_template_is_written_as_one_that_renders_the_same() {
         std::fs::write(folder.path().join("tokenizer_config.json"), config).unwrap();
         let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
         for prompt in ["What's 2 + 2?", "", " \n'quoted' {{ bos_token }}\n"] {
-            let expected = format!("<s>{}", declared.render(prompt).text());
+            let expected = format!("<s>{}", declared.render(prompt).text);
             assert_eq!(text(&template, prompt), expected);
         }
-        let count = |r: &Rendered| Ok::<_, TemplateError>(r.body.split(' ').count());
+        let count = |r: &Rendered| Ok::<_, TemplateError>(r.body().split(' ').count());
         let fitted = template.fit("a b c d e f g h i j", count).unwrap();
-        assert_eq!(fitted.rendered.body, "a b c d e f g");
+        assert_eq!(fitted.rendered.body(), "a b c d e f g");
     }
 }
 
@@ -293,7 +291,7 @@ fn templates_are_found_in_every_place() {
     };
     let shown = || {
         let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
-        template.render("x").unwrap().text()
+        template.render("x").unwrap().text
     };
     write(
         "chat_template.json",
@@ -314,7 +312,7 @@ fn templates_are_found_in_every_place() {
     write("chat_template.jinja", "4{{ messages[0].content }}");
     // As in transformers, the folder's template of the same name takes precedence over the file.
     let template = ChatTemplate::from_model_dir(folder.path(), 64);
-    assert_eq!(template.unwrap().render("x").unwrap().text(), "3x");
+    assert_eq!(template.unwrap().render("x").unwrap().text, "3x");
     let template = ChatTemplate::from_model_dir(folder.path(), 64).unwrap();
     let request = models::TemplateRequest {
         tools: Some(vec![serde_json::from_str(r#"{"name": "f"}"#).unwrap()]),

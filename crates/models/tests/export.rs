@@ -53,7 +53,7 @@ fn a_folder_comes_back_with_its_tokens_and_weights() {
             assert_eq!(ids(&before), ids(&after), "{model}: {text}");
         }
         assert_eq!(before.stop_tokens(), after.stop_tokens(), "{model}");
-        let asked = |model: &ModelText<TargetId>| model.template.render("Hello").unwrap().text();
+        let asked = |model: &ModelText<TargetId>| model.template.render("Hello").unwrap().text;
         assert_eq!(asked(&before), asked(&after), "{model}");
     }
 }

@@ -339,7 +339,7 @@ fn contents_are_parts_where_the_template_reads_parts() {
     let template = load(
         "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}<a>",
     );
-    assert_eq!(template.render("hi").unwrap().text(), "<user>hi<a>");
+    assert_eq!(template.render("hi").unwrap().text, "<user>hi<a>");
     let parts = value(
         r#"{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}"#,
     );
@@ -372,11 +372,11 @@ fn a_template_that_changes_the_text_is_given_a_text() {
     ] {
         let text = format!("{{% for m in messages %}}<{{{{ {content} }}}}>{{% endfor %}}");
         let found = load(&text).render("abcdefgh").unwrap();
-        assert_eq!(found.text(), format!("<{shown}>"), "{content}");
+        assert_eq!(found.text, format!("<{shown}>"), "{content}");
     }
     let template =
         load("{% for m in messages %}{% for c in m.content %}{{ c }}.{% endfor %}{% endfor %}");
-    assert_eq!(template.render("abc").unwrap().text(), "a.b.c.");
+    assert_eq!(template.render("abc").unwrap().text, "a.b.c.");
 }
 
 #[test]
@@ -421,10 +421,10 @@ fn a_prompt_may_switch_the_words_around_it() {
         "{%- for m in messages %}<u>{{ m.content }}<e>{% endfor %}<a>{% if '/quick' in messages[-1].content %}<think></think>{% endif %}",
     );
     assert_eq!(
-        template.render("a /quick").unwrap().text(),
+        template.render("a /quick").unwrap().text,
         "<u>a /quick<e><a><think></think>"
     );
-    assert_eq!(template.render("a").unwrap().text(), "<u>a<e><a>");
+    assert_eq!(template.render("a").unwrap().text, "<u>a<e><a>");
     // Shown twice, shown in another form, shown in part.
     for (template, expected) in [
         (
@@ -440,7 +440,7 @@ fn a_prompt_may_switch_the_words_around_it() {
             "A b A",
         ),
     ] {
-        assert_eq!(load(template).render("A b").unwrap().text(), expected);
+        assert_eq!(load(template).render("A b").unwrap().text, expected);
     }
 }
 
@@ -454,11 +454,8 @@ fn variables_and_a_system_message_can_be_set() {
         .clone()
         .with(thoughtless, Some("be brief".to_owned()))
         .unwrap();
-    assert_eq!(template.render("q").unwrap().text(), "<user>q");
-    assert_eq!(
-        set.render("q").unwrap().text(),
-        "<system>be brief<user>q<no>"
-    );
+    assert_eq!(template.render("q").unwrap().text, "<user>q");
+    assert_eq!(set.render("q").unwrap().text, "<system>be brief<user>q<no>");
     let own = [Message::new("system", "x"), Message::new("user", "q")];
     let thinking = TemplateRequest {
         variables: variables(r#"{"enable_thinking": true}"#),
@@ -478,7 +475,7 @@ fn variables_and_a_system_message_can_be_set() {
 #[test]
 fn long_prompts_are_shortened_without_an_empty_message() {
     use models::{Rendered, TemplateError};
-    let words = |r: &Rendered| Ok::<_, TemplateError>(r.text().split_whitespace().count());
+    let words = |r: &Rendered| Ok::<_, TemplateError>(r.text.split_whitespace().count());
     for template in [
         "{% for m in messages %}{% if m.content %}u {{ m.content }} e {% endif %}{% endfor %}a",
         "{% for m in messages %}{% if not m.content %}{{ raise_exception('empty') }}{% endif %}u {{ m.content }} e {% endfor %}a",
@@ -495,7 +492,7 @@ fn long_prompts_are_shortened_without_an_empty_message() {
         let fitted = template
             .fit("one two three four five six\n\nSum up.", words)
             .unwrap();
-        assert_eq!(fitted.rendered.text(), "u one two\n\nSum up. e a");
+        assert_eq!(fitted.rendered.text, "u one two\n\nSum up. e a");
         assert_eq!(fitted.said, "one two\n\nSum up.");
         // A single long word is cut inside.
         assert!(template.fit("one", words).is_ok());

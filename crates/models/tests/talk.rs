@@ -37,7 +37,7 @@ fn a_turn_holds_what_was_said_before_it() {
     // Alone it is what a prompt always was.
     let alone = text.fit_turn(&[], "Five?").unwrap();
     let rendered = text.template.render("Five?").unwrap();
-    assert_eq!(alone.text, rendered.text());
+    assert_eq!(alone.text, rendered.text);
     assert_eq!(alone.ids, text.encode(&rendered).unwrap());
 }
 

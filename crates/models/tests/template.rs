@@ -6,7 +6,7 @@ use streams::{DataSource, Split};
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 fn words(rendered: &Rendered) -> Result<usize, TemplateError> {
-    Ok(rendered.text().split_whitespace().count())
+    Ok(rendered.text.split_whitespace().count())
 }
 
 fn budget(max_prompt_tokens: usize) -> PromptTemplate {
@@ -22,7 +22,7 @@ fn long_prompts_keep_head_and_instruction_and_fit() -> Result {
     for max in 2..60 {
         for prompt in prompts.iter().take(5) {
             let fitted = budget(max).fit(&prompt.prompt, words)?;
-            let body = &fitted.rendered.body;
+            let body = fitted.rendered.body();
             assert!(words(&fitted.rendered)? <= max);
             if max >= 16 {
                 let instruction = "\n\nSummarize the above article in 1 sentence.";
@@ -44,7 +44,10 @@ fn long_prompts_keep_head_and_instruction_and_fit() -> Result {
 
 #[test]
 fn without_paragraphs_the_last_sentence_or_nothing_is_kept() -> Result {
-    let fit = |text: &str| -> Result<String> { Ok(budget(8).fit(text, words)?.rendered.body) };
+    let fit = |text: &str| -> Result<String> {
+        let fitted = budget(8).fit(text, words)?;
+        Ok(fitted.rendered.body().to_owned())
+    };
     assert_eq!(
         fit("One two three four five six. How many now?")?,
         "One two three How many now?"
@@ -53,8 +56,9 @@ fn without_paragraphs_the_last_sentence_or_nothing_is_kept() -> Result {
         fit("one two three four five six seven")?,
         "one two three four five six"
     );
-    let bytes = |r: &Rendered| Ok::<_, TemplateError>(r.body.len());
-    let body = budget(7).fit("ééééééé", bytes)?.rendered.body;
+    let bytes = |r: &Rendered| Ok::<_, TemplateError>(r.body().len());
+    let fitted = budget(7).fit("ééééééé", bytes)?;
+    let body = fitted.rendered.body();
     assert_eq!(body, "ééé", "cut between characters, never inside one");
     Ok(())
 }

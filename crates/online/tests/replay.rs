@@ -118,7 +118,7 @@ fn record(lab: &Lab, model: &str, top: Option<usize>) -> PathBuf {
             writer
                 .push(&Record {
                     id: prompt.id,
-                    prompt: fitted.rendered.text(),
+                    prompt: fitted.rendered.text,
                     prompt_ids,
                     answer: done.answer,
                     tail: done.tail,

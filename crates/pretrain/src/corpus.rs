@@ -107,8 +107,8 @@ pub struct Document {
 impl Document {
     /// The whole text.
     pub fn text(&self) -> String {
-        let prompt = self.prompt.as_ref().map(Rendered::text);
-        prompt.unwrap_or_default() + &self.content + &self.end_of_turn
+        let prompt = self.prompt.as_ref().map_or("", |p| p.text.as_str());
+        [prompt, &self.content, &self.end_of_turn].concat()
     }
 }
 
@@ -189,7 +189,7 @@ impl Corpus {
     ) -> Result<(), E> {
         let documents = self.training.iter_mut().chain(&mut self.held_out);
         for prompt in documents.filter_map(|d| d.prompt.as_mut()) {
-            *prompt = template.fit(&prompt.body, &mut count)?.rendered;
+            *prompt = template.fit(prompt.body(), &mut count)?.rendered;
         }
         Ok(())
     }

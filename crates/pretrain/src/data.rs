@@ -155,12 +155,8 @@ fn tokens_of(
     let mut ids = Vec::new();
     // The prompt is tokenised as at run time; the answer starts with a new token.
     if let Some(prompt) = &document.prompt {
-        ids.extend(vocabulary.encode_between(
-            &prompt.prefix,
-            &prompt.body,
-            &prompt.suffix,
-            false,
-        )?);
+        let read = vocabulary.encode_around(&prompt.text, &prompt.bodies, false)?;
+        ids.extend(read);
     }
     let prompt = 1 + ids.len();
     ids.extend(vocabulary.encode(&document.content)?);

@@ -89,7 +89,7 @@ pub fn run(request: &Request) -> Result<bool> {
         )));
     }
     corpus.fit_prompts(&recipe.template, |rendered| -> Result<usize> {
-        Ok(vocabulary.encode_with_specials(&rendered.text())?.len())
+        Ok(vocabulary.encode_with_specials(&rendered.text)?.len())
     })?;
     let config = match &recipe.train.cut {
         Some(cut) => cut.config(&recipe, (bos, eos))?,
@@ -157,7 +157,7 @@ fn tokenizer_for(
 }
 
 fn plain_text(document: &Document) -> String {
-    let body = document.prompt.as_ref().map_or("", |p| p.body.as_str());
+    let body = document.prompt.as_ref().map_or("", |p| p.body());
     [body, "\n", &document.content].concat()
 }
 

@@ -62,7 +62,7 @@ pub fn write(out: &Path, data: &DataSource, progress: bool) -> Result<()> {
             let _ = write!(
                 text,
                 "\nPrompt:\n\n{}\n\nAnswer:\n\n{}\n",
-                indented(&asked.body),
+                indented(asked.body()),
                 indented(&answer)
             );
         }

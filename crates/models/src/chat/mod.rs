@@ -16,7 +16,6 @@ mod python;
 mod repr;
 mod source;
 
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -110,16 +109,6 @@ impl Default for TemplateRequest {
             open: true,
         }
     }
-}
-
-/// A conversation inside its template, opened for the next answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conversation {
-    /// The whole text.
-    pub text: String,
-    /// Byte ranges of the text that come from messages; the rest is the template's. Empty if names
-    /// of special tokens in messages stand for these tokens, as in transformers.
-    pub bodies: Vec<Range<usize>>,
 }
 
 impl ChatTemplate {
@@ -277,11 +266,7 @@ impl ChatTemplate {
     /// An exception of the template, with its line.
     pub fn render(&self, prompt: &str) -> Result<Rendered, TemplateError> {
         let Some(templates) = &self.templates else {
-            return Ok(Rendered {
-                prefix: String::new(),
-                body: prompt.to_owned(),
-                suffix: String::new(),
-            });
+            return Ok(Rendered::around("", prompt, ""));
         };
         let text = self.text(templates, prompt)?;
         if let Some(found) = self.parts(&text, prompt) {
@@ -294,9 +279,8 @@ impl ChatTemplate {
                 Err(templates.usual.fault(TemplateFault::Message, None, message))
             }
             Markers::Special => Ok(Rendered {
-                prefix: text,
-                body: String::new(),
-                suffix: String::new(),
+                text,
+                bodies: Vec::new(),
             }),
         }
     }
@@ -308,22 +292,15 @@ impl ChatTemplate {
             let (prefix, suffix) = &**frame;
             let body = text.strip_prefix(prefix)?.strip_suffix(suffix)?;
             let own = body == prompt || body == prompt.trim();
-            (own || self.markers == Markers::Special).then(|| Rendered {
-                prefix: prefix.clone(),
-                body: body.to_owned(),
-                suffix: suffix.clone(),
-            })
+            let found = own || self.markers == Markers::Special;
+            found.then(|| Rendered::around(prefix, body, suffix))
         });
         framed.or_else(|| {
             let said = [prompt, prompt.trim()];
             let mut said = said.into_iter().filter(|said| !said.is_empty());
             let said = said.find(|said| text.matches(said).count() == 1)?;
             let (prefix, suffix) = text.split_once(said)?;
-            Some(Rendered {
-                prefix: prefix.to_owned(),
-                body: said.to_owned(),
-                suffix: suffix.to_owned(),
-            })
+            Some(Rendered::around(prefix, said, suffix))
         })
     }
 
@@ -336,7 +313,7 @@ impl ChatTemplate {
         &self,
         messages: &[Message<'_>],
         request: &TemplateRequest,
-    ) -> Result<Option<Conversation>, TemplateError> {
+    ) -> Result<Option<Rendered>, TemplateError> {
         let Some(templates) = &self.templates else {
             return Ok(None);
         };
@@ -358,7 +335,7 @@ impl ChatTemplate {
             Markers::Special => Vec::new(),
             Markers::Text => jinja.bodies(&messages, &request, &text)?,
         };
-        Ok(Some(Conversation { text, bodies }))
+        Ok(Some(Rendered { text, bodies }))
     }
 
     /// The prompt in its template, shortened as [`super::PromptTemplate::fit`] does.
@@ -374,11 +351,7 @@ impl ChatTemplate {
         // The template's own length is measured with a message that it has shown, since some refuse
         // or omit an empty one.
         let (prefix, suffix) = self.frame.as_deref().cloned().unwrap_or_default();
-        let empty = Rendered {
-            prefix,
-            body: String::new(),
-            suffix,
-        };
+        let empty = Rendered::around(&prefix, "", &suffix);
         fit_with(self.max_prompt_tokens, render, &empty, prompt, count)
     }
 }
