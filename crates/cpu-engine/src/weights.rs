@@ -52,7 +52,7 @@ impl BlockNorms {
     /// Reads the norms of block `layer`.
     fn read(source: &dyn TensorSource, layer: usize) -> Result<Self, LmError> {
         let config = source.config();
-        let names = config.block.norms.names();
+        let [attention_in, attention_out, mlp_in, mlp_out] = config.block.norms.names();
         let read = |name: Option<&str>, len: usize| match name {
             None => Ok(Vec::new()),
             Some(name) => norm(source, &in_layer(layer, name), len),
@@ -64,10 +64,10 @@ impl BlockNorms {
             QkNorm::Full => read(Some(name), width),
         };
         Ok(Self {
-            attention_in: read(names.attention_in, d)?,
-            attention_out: read(names.attention_out, d)?,
-            mlp_in: read(names.mlp_in, d)?,
-            mlp_out: read(names.mlp_out, d)?,
+            attention_in: read(attention_in, d)?,
+            attention_out: read(attention_out, d)?,
+            mlp_in: read(mlp_in, d)?,
+            mlp_out: read(mlp_out, d)?,
             queries: heads("self_attn.q_norm.weight", config.q_width())?,
             keys: heads("self_attn.k_norm.weight", config.kv_width())?,
         })

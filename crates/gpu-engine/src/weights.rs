@@ -242,15 +242,15 @@ impl Loader<'_> {
         let config = self.source.config();
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let (q, kv) = (config.q_width(), config.kv_width());
-        let names = config.block.norms.names();
+        let [attention_in, attention_out, mlp_in, mlp_out] = config.block.norms.names();
         let mut norm = |name: Option<&str>| match name {
             None => Ok(None),
             Some(name) => self.norm(&in_layer(layer, name), d, stride(d)).map(Some),
         };
-        let attention_in = norm(names.attention_in)?;
-        let attention_out = norm(names.attention_out)?;
-        let mlp_in = norm(names.mlp_in)?;
-        let mlp_out = norm(names.mlp_out)?;
+        let attention_in = norm(attention_in)?;
+        let attention_out = norm(attention_out)?;
+        let mlp_in = norm(mlp_in)?;
+        let mlp_out = norm(mlp_out)?;
         let (of_queries, of_keys) = match config.block.qk_norm {
             QkNorm::None => (None, None),
             QkNorm::Head => (Some(config.head_dim), Some(config.head_dim)),

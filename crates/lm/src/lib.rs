@@ -35,7 +35,7 @@ pub use lora::{
     ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, ProjectionShape,
     Projections, adapted,
 };
-pub use names::{EMBEDDING, FINAL_NORM, HEAD, NormNames, expected_tensors, in_layer, stored};
+pub use names::{EMBEDDING, FINAL_NORM, HEAD, expected_tensors, in_layer, stored};
 pub use optim::{AdamW, AdamWConfig, AdamWStep, Moments};
 pub use reference::ReferenceEngine;
 pub use shapes::{known_shape, shape_names};

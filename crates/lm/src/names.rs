@@ -19,36 +19,18 @@ pub fn in_layer(layer: usize, part: &str) -> String {
     format!("model.layers.{layer}.{part}")
 }
 
-/// Names of the norms of a block, `[hidden_size]` each; `None` for norms that the family lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NormNames {
-    /// Norm before attention.
-    pub attention_in: Option<&'static str>,
-    /// Norm after attention.
-    pub attention_out: Option<&'static str>,
-    /// Norm before the MLP.
-    pub mlp_in: Option<&'static str>,
-    /// Norm after the MLP.
-    pub mlp_out: Option<&'static str>,
-}
-
 impl Norms {
-    /// Their names inside a block.
-    pub fn names(self) -> NormNames {
+    /// Their names inside a block: of the norm before attention, after it, before the MLP, and
+    /// after it, `[hidden_size]` each; `None` for norms that the family lacks.
+    pub fn names(self) -> [Option<&'static str>; 4] {
         let input = Some("input_layernorm.weight");
         let between = Some("post_attention_layernorm.weight");
         let before_mlp = Some("pre_feedforward_layernorm.weight");
         let last = Some("post_feedforward_layernorm.weight");
-        let [attention_in, attention_out, mlp_in, mlp_out] = match self {
+        match self {
             Self::Before => [input, None, between, None],
             Self::After => [None, between, None, last],
             Self::Around => [input, between, before_mlp, last],
-        };
-        NormNames {
-            attention_in,
-            attention_out,
-            mlp_in,
-            mlp_out,
         }
     }
 }
@@ -59,10 +41,10 @@ fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
     let (d, f) = (config.hidden_size, config.intermediate_size);
     let (q, kv) = (config.q_width(), config.kv_width());
     let norms = config.block.norms.names();
+    let norms = norms.map(|name| name.map(|name| (name, vec![d])));
+    let [attention_in, attention_out, mlp_in, mlp_out] = norms;
     let biases = config.block.biases;
-    let mut tensors = Vec::new();
-    let norm = |name: Option<&'static str>| name.map(|name| (name, vec![d]));
-    tensors.extend(norm(norms.attention_in));
+    let mut tensors = Vec::from_iter(attention_in);
     tensors.extend([
         ("self_attn.q_proj.weight", vec![q, d]),
         ("self_attn.k_proj.weight", vec![kv, d]),
@@ -87,8 +69,8 @@ fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
         tensors.push(("self_attn.q_norm.weight", vec![of_queries]));
         tensors.push(("self_attn.k_norm.weight", vec![of_keys]));
     }
-    tensors.extend(norm(norms.attention_out));
-    tensors.extend(norm(norms.mlp_in));
+    tensors.extend(attention_out);
+    tensors.extend(mlp_in);
     tensors.extend([
         ("mlp.gate_proj.weight", vec![f, d]),
         ("mlp.up_proj.weight", vec![f, d]),
@@ -101,7 +83,7 @@ fn block_tensors(config: &LmConfig) -> Vec<(&'static str, Vec<usize>)> {
             ("mlp.down_proj.bias", vec![d]),
         ]);
     }
-    tensors.extend(norm(norms.mlp_out));
+    tensors.extend(mlp_out);
     tensors
 }
 

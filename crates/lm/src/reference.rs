@@ -111,14 +111,14 @@ impl ReferenceEngine {
         let row = &self.weights(EMBEDDING)?[id as usize * d..][..d];
         let scale = f64::from(config.embedding_scale);
         let mut x: Vec<f64> = row.iter().map(|x| f64::from(*x) * scale).collect();
-        let norms = config.block.norms.names();
+        let [attention_in, attention_out, mlp_in, mlp_out] = config.block.norms.names();
         for (layer, cache) in caches.iter_mut().enumerate() {
-            let normed = self.norm(&x, layer, norms.attention_in)?;
+            let normed = self.norm(&x, layer, attention_in)?;
             let branch = self.attention(&normed, layer, cache)?;
-            self.add_branch(&mut x, &branch, layer, norms.attention_out)?;
-            let normed = self.norm(&x, layer, norms.mlp_in)?;
+            self.add_branch(&mut x, &branch, layer, attention_out)?;
+            let normed = self.norm(&x, layer, mlp_in)?;
             let branch = self.mlp(&normed, layer)?;
-            self.add_branch(&mut x, &branch, layer, norms.mlp_out)?;
+            self.add_branch(&mut x, &branch, layer, mlp_out)?;
         }
         Ok(self.rms_norm(&x, self.weights(FINAL_NORM)?))
     }
