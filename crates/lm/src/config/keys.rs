@@ -22,40 +22,24 @@ pub(super) trait Wanted: DeserializeOwned {
     const WORDS: &'static str;
 }
 
-impl Wanted for bool {
-    const WORDS: &'static str = "true or false";
+macro_rules! wanted {
+    ($($wanted:ty: $words:literal,)+) => {
+        $(impl Wanted for $wanted {
+            const WORDS: &'static str = $words;
+        })+
+    };
 }
 
-impl Wanted for usize {
-    const WORDS: &'static str = "a whole number, 0 or more";
-}
-
-impl Wanted for i64 {
-    const WORDS: &'static str = "a whole number";
-}
-
-impl Wanted for f64 {
-    const WORDS: &'static str = "a number";
-}
-
-impl Wanted for String {
-    const WORDS: &'static str = "a text";
-}
-
-impl Wanted for Value {
-    const WORDS: &'static str = "anything";
-}
-
-impl Wanted for Vec<String> {
-    const WORDS: &'static str = "a list of texts";
-}
-
-impl Wanted for Vec<f64> {
-    const WORDS: &'static str = "a list of numbers";
-}
-
-impl Wanted for Vec<usize> {
-    const WORDS: &'static str = "a list of whole numbers, 0 or more";
+wanted! {
+    bool: "true or false",
+    usize: "a whole number, 0 or more",
+    i64: "a whole number",
+    f64: "a number",
+    String: "a text",
+    Value: "anything",
+    Vec<String>: "a list of texts",
+    Vec<f64>: "a list of numbers",
+    Vec<usize>: "a list of whole numbers, 0 or more",
 }
 
 /// One object of a configuration file.
