@@ -253,14 +253,8 @@ impl TensorSource for StoredCheckpoint {
     ) -> Result<&'a [f32], LmError> {
         let place = self.place(name)?;
         if rows.end > place.rows {
-            return Err(WeightsError::Rows {
-                path: self.files.path_of(&place.stored),
-                tensor: name.to_owned(),
-                rows: place.rows,
-                start: rows.start,
-                end: rows.end,
-            }
-            .into());
+            let path = self.files.path_of(&place.stored);
+            return Err(WeightsError::beyond(&path, name, place.rows, rows).into());
         }
         let stored = |rows: Range<usize>| place.first + rows.start..place.first + rows.end;
         let RowBuffer { stored: read, own } = buffer;

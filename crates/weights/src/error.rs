@@ -1,5 +1,6 @@
 //! Errors of reading and writing files of weights.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Errors of this crate.
@@ -88,29 +89,23 @@ pub enum WeightsError {
         file: String,
     },
     /// A tensor is missing, in two files, not where the index says, of a type that is not read, or
-    /// cannot be written.
+    /// cannot be written, or rows beyond its end are asked for.
     #[error("{0}")]
     Tensor(String),
-    /// Rows beyond the end of a tensor are asked for.
-    #[error("{path}: tensor `{tensor}` has {rows} rows; {start}..{end} were asked for")]
-    Rows {
-        /// The file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// Number of rows of the tensor.
-        rows: usize,
-        /// First row asked for.
-        start: usize,
-        /// End of the range asked for, exclusive.
-        end: usize,
-    },
 }
 
 impl WeightsError {
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source }
+    }
+
+    /// Some of the rows `asked` for are beyond the end of a tensor that has `rows` of them.
+    pub fn beyond(path: &Path, tensor: &str, rows: usize, asked: Range<usize>) -> Self {
+        Self::Tensor(format!(
+            "{}: tensor `{tensor}` has {rows} rows; {asked:?} were asked for",
+            path.display()
+        ))
     }
 
     /// The values of a tensor have a type that cannot be read as f32.

@@ -256,13 +256,8 @@ impl TensorFiles {
         let encoding = self.encoding(name)?;
         let (file, tensor) = self.find(name)?;
         if rows.start > rows.end || rows.end > tensor.rows() {
-            return Err(WeightsError::Rows {
-                path: file.path.clone(),
-                tensor: name.to_owned(),
-                rows: tensor.rows(),
-                start: rows.start,
-                end: rows.end,
-            });
+            let path = &file.path;
+            return Err(WeightsError::beyond(path, name, tensor.rows(), rows));
         }
         tensor.read(file, encoding, rows, buffer)
     }
