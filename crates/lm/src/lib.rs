@@ -32,8 +32,7 @@ pub use error::LmError;
 pub use gguf_write::{GgufType, check_gguf, write_gguf};
 pub use init::{RandomWeights, random_checkpoint};
 pub use lora::{
-    ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, ProjectionShape,
-    Projections, adapted,
+    ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, LoraConfig, Projection, Projections, adapted,
 };
 pub use names::{EMBEDDING, FINAL_NORM, HEAD, expected_tensors, in_layer, stored};
 pub use optim::{AdamW, AdamWConfig, AdamWStep, Moments};

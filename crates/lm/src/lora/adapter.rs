@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LoraConfig, Projection, ProjectionShape, Projections};
+use super::{LoraConfig, Projection, Projections};
 use crate::checkpoint::check_tensors;
 use crate::write::write_atomically;
 use crate::{
@@ -47,7 +47,7 @@ pub struct Adapted {
 pub fn adapted(config: &LmConfig, lora: &LoraConfig) -> Vec<Adapted> {
     let one = |layer: usize, projection: Projection| {
         let module = in_layer(layer, &projection.part());
-        let ProjectionShape { out, input } = projection.shape(config);
+        let (out, input) = projection.shape(config);
         Adapted {
             weight: format!("{module}.weight"),
             out,

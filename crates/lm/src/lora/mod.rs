@@ -8,7 +8,7 @@ mod adapter;
 mod projection;
 
 pub use adapter::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapted, Adapter, adapted};
-pub use projection::{Projection, ProjectionShape, Projections};
+pub use projection::{Projection, Projections};
 
 use std::ops::Range;
 
@@ -77,8 +77,8 @@ impl LoraConfig {
             return Err(LmError::NoProjections);
         }
         for projection in self.projections.iter() {
-            let shape = projection.shape(config);
-            let limit = shape.out.min(shape.input);
+            let (out, input) = projection.shape(config);
+            let limit = out.min(input);
             if !(1..=limit).contains(&self.rank) {
                 return Err(LmError::Rank {
                     rank: self.rank,
@@ -93,8 +93,8 @@ impl LoraConfig {
     /// Number of parameters of an adapter for a model of this shape.
     pub fn num_params(&self, config: &LmConfig) -> usize {
         let sides = |p: Projection| {
-            let shape = p.shape(config);
-            shape.out + shape.input
+            let (out, input) = p.shape(config);
+            out + input
         };
         let sides: usize = self.projections.iter().map(sides).sum();
         self.layers(config).len() * self.rank * sides

@@ -26,15 +26,6 @@ pub enum Projection {
     Down,
 }
 
-/// Shape of a projection's matrix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProjectionShape {
-    /// Number of outputs, the rows of the matrix.
-    pub out: usize,
-    /// Number of inputs, its columns.
-    pub input: usize,
-}
-
 impl Projection {
     /// All projections, in the order of [`expected_tensors`](crate::expected_tensors).
     pub const ALL: [Self; 7] = [
@@ -69,17 +60,16 @@ impl Projection {
         format!("{parent}.{}", self.name())
     }
 
-    /// Shape of its matrix in a model.
-    pub fn shape(self, config: &LmConfig) -> ProjectionShape {
+    /// Numbers of outputs and inputs, the rows and columns of its matrix in a model.
+    pub(super) fn shape(self, config: &LmConfig) -> (usize, usize) {
         let (d, f) = (config.hidden_size, config.intermediate_size);
-        let (out, input) = match self {
+        match self {
             Self::Query => (config.q_width(), d),
             Self::Key | Self::Value => (config.kv_width(), d),
             Self::Output => (d, config.q_width()),
             Self::Gate | Self::Up => (f, d),
             Self::Down => (d, f),
-        };
-        ProjectionShape { out, input }
+        }
     }
 }
 
