@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use weights::{Encoding, Format, TensorFiles, WeightsError};
+use weights::{Encoding, Format, StoredTensor, TensorFiles, WeightsError};
 
 use crate::names::{EMBEDDING, HEAD, canonical, expected_tensors, fused};
 use crate::source::{RowBuffer, TensorSource};
@@ -181,7 +181,8 @@ impl StoredCheckpoint {
     /// Encoding of the largest tensor; `None` without tensors, or if it is one that is not read.
     pub fn encoding(&self) -> Option<Encoding> {
         let tensors = self.files.tensors();
-        let largest = tensors.max_by_key(|(_, tensor)| tensor.rows() * tensor.width())?;
+        let size = |tensor: &StoredTensor| tensor.rows().saturating_mul(tensor.width());
+        let largest = tensors.max_by_key(|(_, tensor)| size(tensor))?;
         largest.1.encoding.clone().ok()
     }
 

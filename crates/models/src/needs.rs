@@ -45,11 +45,11 @@ impl TorchNeeds {
         let quantised = config["quantization_config"]["quant_method"].as_str();
         let parameters = match &files {
             _ if quantised.is_some() => None,
-            Some(files) => {
-                let sizes = files.tensors().map(|(_, tensor)| &tensor.shape);
-                let counts = sizes.map(|shape| shape.iter().map(|n| *n as u64).product::<u64>());
-                Some(counts.sum())
-            }
+            // Shapes of types that are not read are not compared with the file.
+            Some(files) => files.tensors().try_fold(0_u64, |all, (_, tensor)| {
+                let mut sizes = tensor.shape.iter().map(|n| *n as u64);
+                all.checked_add(sizes.try_fold(1, u64::checked_mul)?)
+            }),
             None => {
                 let config = StoredCheckpoint::read_config(folder).ok();
                 config.map(|config| config.num_params() as u64)
@@ -73,12 +73,12 @@ impl TorchNeeds {
 
     /// Bytes of the weights in a number format; `None` if it is not known.
     pub fn weights(&self, dtype: Dtype) -> Option<u64> {
-        let parameters = self.parameters?;
-        match dtype {
-            Dtype::F32 => Some(4 * parameters),
-            Dtype::F16 | Dtype::Bf16 => Some(2 * parameters),
-            Dtype::Auto => None,
-        }
+        let bytes = match dtype {
+            Dtype::F32 => 4,
+            Dtype::F16 | Dtype::Bf16 => 2,
+            Dtype::Auto => return None,
+        };
+        self.parameters?.checked_mul(bytes)
     }
 }
 
@@ -113,12 +113,18 @@ mod tests {
         assert_eq!(found.cached_a_token, Some(2 * 3 * 2 * 16));
         assert_eq!((found.parameters, found.file_bytes), (None, None));
 
+        let of_weights = |header: &str| {
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend(header.as_bytes());
+            bytes.extend([0; 12]);
+            std::fs::write(folder.path().join("model.safetensors"), &bytes).unwrap();
+            (TorchNeeds::of(folder.path()).unwrap(), bytes.len() as u64)
+        };
+        // Nobody has such a tensor, but a file can say so.
+        let huge = r#"{"a":{"dtype":"I64","shape":[4294967296,4294967296],"data_offsets":[0,0]}}"#;
+        assert_eq!(of_weights(huge).0.parameters, None);
         let header = r#"{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}"#;
-        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-        bytes.extend(header.as_bytes());
-        bytes.extend([0; 12]);
-        std::fs::write(folder.path().join("model.safetensors"), &bytes).unwrap();
-        let found = TorchNeeds::of(folder.path()).unwrap();
+        let (found, bytes) = of_weights(header);
         assert_eq!(found.parameters, Some(6));
         assert_eq!(found.weights(Dtype::F32), Some(24));
         assert_eq!(found.weights(Dtype::Bf16), Some(12));
@@ -128,6 +134,6 @@ mod tests {
         let found = TorchNeeds::of(folder.path()).unwrap();
         assert_eq!(found.quantised.as_deref(), Some("awq"));
         assert_eq!(found.weights(Dtype::Bf16), None);
-        assert_eq!(found.file_bytes, Some(bytes.len() as u64));
+        assert_eq!(found.file_bytes, Some(bytes));
     }
 }
