@@ -43,7 +43,7 @@ impl Shared<'_> {
     /// Sets `out` to the projection of `x` or adds it to `out`, and then adds the bias if there is
     /// one.
     fn project(&self, store: Store, out: &mut [f32], x: Mat<'_>, w: &Linear) {
-        let (outputs, inputs) = (w.weight.len() / x.cols(), x.cols());
+        let (outputs, inputs) = (w.weight.len() / x.cols, x.cols);
         self.products.multiply(
             MatMut::new(out, outputs),
             store,
@@ -60,8 +60,8 @@ impl Shared<'_> {
     /// Backward pass of [`project`](Self::project): sets `dx`, and adds the gradients of the matrix
     /// and of the bias, or those of adapters of the matrix.
     fn project_back(&self, grads: &mut [f32], dx: &mut [f32], dy: &[f32], x: Mat<'_>, w: &Linear) {
-        let (outputs, inputs) = (w.weight.len() / x.cols(), x.cols());
-        let rows = Mat::new(dy, x.rows(), outputs);
+        let (outputs, inputs) = (w.weight.len() / x.cols, x.cols);
+        let rows = Mat::new(dy, x.rows, outputs);
         self.products.multiply(
             MatMut::new(dx, inputs),
             Store::Set,

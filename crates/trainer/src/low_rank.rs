@@ -128,7 +128,7 @@ impl LowRank {
         x: Mat<'_>,
         gradients: &mut [f32],
     ) {
-        let (rank, scale, t) = (self.config.rank, self.config.scale(), x.rows());
+        let (rank, scale, t) = (self.config.rank, self.config.scale(), x.rows);
         let inside = |site: &&Site| at.start <= site.weight.start && site.weight.end <= at.end;
         let narrow = |left: Mat<'_>, right: Mat<'_>| {
             let mut product = vec![0.0; t * rank];

@@ -11,11 +11,14 @@ use gemm::Parallelism;
 /// A read-only matrix over a slice, with a stride between rows and one between columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Mat<'a> {
-    data: &'a [f32],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
+    pub(super) data: &'a [f32],
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub cols: usize,
+    /// Distance from one row to the next, in elements. It or the distance between columns is 1.
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
 }
 
 impl<'a> Mat<'a> {
@@ -35,16 +38,6 @@ impl<'a> Mat<'a> {
         }
     }
 
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Number of columns.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
     /// A range of columns.
     ///
     /// # Panics
@@ -58,12 +51,6 @@ impl<'a> Mat<'a> {
             cols: columns.len(),
             ..self
         }
-    }
-
-    /// Distance from one row to the next and from one column to the next, in elements; one of the
-    /// two is 1.
-    pub(super) fn strides(&self) -> (usize, usize) {
-        (self.row_stride, self.col_stride)
     }
 
     /// The slice from the first to the last element of the view.
@@ -124,7 +111,7 @@ fn extent(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usi
     last_row.saturating_add(last_col).saturating_add(1)
 }
 
-/// `to = a b` or `to += a b`, `[a.rows(), b.cols()]`, on the calling thread. The bits do not depend
+/// `to = a b` or `to += a b`, `[a.rows, b.cols]`, on the calling thread. The bits do not depend
 /// on the thread.
 ///
 /// # Panics

@@ -32,17 +32,6 @@ const ROWS: usize = 10 * TILE;
 #[derive(Clone, Copy)]
 pub(super) struct Pairs(());
 
-/// An operand as the sums use it: for every term a number per row of the left operand, or per
-/// column of the right one. One of the strides is 1.
-#[derive(Clone, Copy)]
-struct Side<'a> {
-    data: &'a [f32],
-    lines: usize,
-    depth: usize,
-    line_stride: usize,
-    depth_stride: usize,
-}
-
 /// Packed blocks. Every thread keeps its own, to save fresh pages.
 #[derive(Default)]
 struct Blocks {
@@ -65,34 +54,23 @@ impl Pairs {
 
     /// As [`Products::multiply`](super::Products::multiply).
     pub(super) fn multiply(self, to: MatMut<'_>, store: Store, a: Mat<'_>, b: Mat<'_>) {
-        assert_eq!(a.cols(), b.rows(), "inner dimensions");
-        assert!(b.cols() <= to.stride, "rows of the destination");
-        let (rows, columns) = (Side::of(a), Side::of(b.t()));
-        if rows.lines > 0 && columns.lines > 0 && rows.depth == 0 && store == Store::Set {
-            let rows = to.data.chunks_mut(to.stride).take(rows.lines);
-            return rows.for_each(|row| row[..columns.lines].fill(0.0));
+        assert_eq!(a.cols, b.rows, "inner dimensions");
+        assert!(b.cols <= to.stride, "rows of the destination");
+        if a.rows > 0 && b.cols > 0 && a.cols == 0 && store == Store::Set {
+            let rows = to.data.chunks_mut(to.stride).take(a.rows);
+            return rows.for_each(|row| row[..b.cols].fill(0.0));
         }
         BLOCKS.with_borrow_mut(|blocks| {
             // SAFETY: the token proves the instructions.
-            unsafe { product(to, store, rows, columns, blocks) }
+            unsafe { product(to, store, a, b.t(), blocks) }
         });
     }
 }
 
-impl<'a> Side<'a> {
-    /// The rows of `view`.
-    fn of(view: Mat<'a>) -> Self {
-        let (line_stride, depth_stride) = view.strides();
-        Self {
-            data: view.data(),
-            lines: view.rows(),
-            depth: view.cols(),
-            line_stride,
-            depth_stride,
-        }
-    }
-
-    /// Packs some lines for some terms, as many lines at a time as a tile or panel has.
+/// An operand as the sums use it, with a column for every term: the left one, or the right one
+/// transposed.
+impl Mat<'_> {
+    /// Packs some rows for some terms, as many rows at a time as a tile or panel has.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn pack<const W: usize>(
         self,
@@ -102,10 +80,10 @@ impl<'a> Side<'a> {
     ) {
         let pairs = depth.div_ceil(2);
         out.resize(lines.div_ceil(W) * pairs, [0; W]);
-        if self.line_stride == 1 {
+        if self.row_stride == 1 {
             for pair in 0..pairs {
                 let numbers = |place: usize| match place < depth {
-                    true => &self.data[(start + place) * self.depth_stride + first..][..lines],
+                    true => &self.data[(start + place) * self.col_stride + first..][..lines],
                     false => &[],
                 };
                 let numbers = [numbers(2 * pair), numbers(2 * pair + 1)];
@@ -119,7 +97,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Packs lines whose own numbers are contiguous.
+    /// Packs rows whose own numbers are contiguous.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn pack_along<const W: usize>(
         self,
@@ -132,7 +110,7 @@ impl<'a> Side<'a> {
             let count = (depth - from).min(2 * LANES);
             let mut words = [[0; LANES]; W];
             for (line, words) in words.iter_mut().take(lines).enumerate() {
-                let numbers = (first + line) * self.line_stride + start + from;
+                let numbers = (first + line) * self.row_stride + start + from;
                 let numbers = &self.data[numbers..][..count];
                 let (low, high) = numbers.split_at(count.min(LANES));
                 // SAFETY: the array has the 64 bytes written.
@@ -228,25 +206,25 @@ fn sums(tile: &[[u32; TILE]], panel: &[[u32; PANEL]]) -> [[__m512; 2]; TILE] {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn product(to: MatMut<'_>, store: Store, a: Side<'_>, b: Side<'_>, blocks: &mut Blocks) {
+fn product(to: MatMut<'_>, store: Store, a: Mat<'_>, b: Mat<'_>, blocks: &mut Blocks) {
     let Blocks { tiles, panels } = blocks;
-    for left in (0..b.lines).step_by(COLUMNS) {
-        let columns = (b.lines - left).min(COLUMNS);
-        for start in (0..a.depth).step_by(DEPTH) {
-            let depth = (a.depth - start).min(DEPTH);
+    for left in (0..b.rows).step_by(COLUMNS) {
+        let columns = (b.rows - left).min(COLUMNS);
+        for start in (0..a.cols).step_by(DEPTH) {
+            let depth = (a.cols - start).min(DEPTH);
             let add = store == Store::Add || start > 0;
             b.pack((left, columns), (start, depth), panels);
-            for top in (0..a.lines).step_by(ROWS) {
-                let rows = (a.lines - top).min(ROWS);
+            for top in (0..a.rows).step_by(ROWS) {
+                let rows = (a.rows - top).min(ROWS);
                 a.pack((top, rows), (start, depth), tiles);
                 let pairs = depth.div_ceil(2);
                 for (place, panel) in panels.chunks_exact(pairs).enumerate() {
                     let left = left + place * PANEL;
-                    let width = (b.lines - left).min(PANEL);
+                    let width = (b.rows - left).min(PANEL);
                     for (place, tile) in tiles.chunks_exact(pairs).enumerate() {
                         let top = top + place * TILE;
                         let sums = sums(tile, panel);
-                        for (row, sums) in (top..a.lines).zip(&sums) {
+                        for (row, sums) in (top..a.rows).zip(&sums) {
                             let row = &mut to.data[row * to.stride + left..][..width];
                             for (to, sum) in row.chunks_mut(LANES).zip(sums) {
                                 put(to, *sum, add);
