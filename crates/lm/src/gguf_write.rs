@@ -81,7 +81,7 @@ fn fill(
         write_tensor(source, own.as_deref(), tensor, part)?;
     }
     part.flush()?;
-    same(config, &StoredCheckpoint::open_gguf(part.place())?)
+    same(config, &StoredCheckpoint::open_gguf(&part.part)?)
 }
 
 /// Checks, without the weights, that the model can be written.
@@ -92,28 +92,18 @@ pub fn check_gguf(config: &LmConfig) -> Result<(), LmError> {
     keys(config, GgufType::F16).map(drop)
 }
 
-/// llama.cpp's name of the architecture.
-fn architecture(config: &LmConfig) -> Result<&'static str, LmError> {
-    match config.architecture {
-        Architecture::Llama => Ok("llama"),
-        Architecture::Qwen2 => Ok("qwen2"),
-        Architecture::Qwen3 => Ok("qwen3"),
-        _ => {
-            let name = config.model_type();
-            Err(unwritten(format!(
-                "model_type `{name}` (llama, qwen2 and qwen3 are)"
-            )))
-        }
-    }
-}
-
 fn unwritten(what: impl Into<String>) -> LmError {
     LmError::NotGguf { what: what.into() }
 }
 
 /// The keys that describe the model's computation.
 fn keys(config: &LmConfig, stored: GgufType) -> Result<Keys, LmError> {
-    let name = architecture(config)?;
+    // llama.cpp has the same names for these.
+    let name = config.model_type();
+    if !["llama", "qwen2", "qwen3"].contains(&name) {
+        let what = format!("model_type `{name}` (llama, qwen2 and qwen3 are)");
+        return Err(unwritten(what));
+    }
     let biases = config.block.biases;
     let of_family = config.architecture == Architecture::Qwen2;
     if biases.out || biases.mlp || biases.qkv != of_family {
@@ -214,7 +204,7 @@ fn write_tensor(
         // A block of integers would turn them into zeros.
         if let Some(at) = values.iter().position(|value| !value.is_finite()) {
             return Err(LmError::NotFinite {
-                path: part.path().to_owned(),
+                path: part.path.clone(),
                 tensor: tensor.name.clone(),
                 value: values[at],
                 at: read + at,

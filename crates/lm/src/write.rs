@@ -53,8 +53,10 @@ impl StoredType {
 
 /// A file that is being written under a temporary name. One that is not finished is removed.
 pub(crate) struct Part {
-    path: PathBuf,
-    part: PathBuf,
+    /// Path of the file once it is finished.
+    pub(crate) path: PathBuf,
+    /// Its temporary path.
+    pub(crate) part: PathBuf,
     to: BufWriter<File>,
     is_kept: bool,
 }
@@ -90,16 +92,6 @@ impl Part {
     /// temporary name.
     pub(crate) fn flush(&mut self) -> Result<(), LmError> {
         self.to.flush().map_err(LmError::io(&self.part))
-    }
-
-    /// Path of the file once it is finished.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Temporary path of the file.
-    pub(crate) fn place(&self) -> &Path {
-        &self.part
     }
 
     /// Moves the file to its place, with all of its content on the disk.
