@@ -16,7 +16,8 @@ pub enum LmError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// `config.json` is not valid JSON, or a key is missing or wrong.
+    /// `config.json` is not valid JSON, a key is missing or wrong, or the model has an architecture
+    /// that this crate does not implement.
     #[error("{path}: {}{message}", at_key(key))]
     Config {
         /// The file.
@@ -25,17 +26,6 @@ pub enum LmError {
         key: String,
         /// Description of the fault.
         message: String,
-    },
-    /// The model has an architecture that this crate does not implement.
-    #[error(
-        "{path}: model_type `{model_type}` is not supported ({} are)",
-        crate::config::known_model_types()
-    )]
-    Architecture {
-        /// The file.
-        path: PathBuf,
-        /// The name found there.
-        model_type: String,
     },
     /// Files of weights are malformed, cut short, or of an unsupported kind.
     #[error(transparent)]

@@ -242,7 +242,7 @@ impl Family {
 }
 
 /// Every supported `model_type`, for messages.
-pub(crate) fn known_model_types() -> String {
+pub(super) fn known_model_types() -> String {
     let direct = FAMILIES.iter().map(|family| family.model_type);
     let nested = NESTED.iter().map(|(outer, _)| *outer);
     direct.chain(nested).collect::<Vec<_>>().join(", ")

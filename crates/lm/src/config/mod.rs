@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::LmError;
 
-pub(crate) use families::known_model_types;
 pub use keys::is_inert;
 pub use rope::{Rope, RopeScaling};
 
@@ -190,8 +189,8 @@ impl LmConfig {
     ///
     /// # Errors
     /// [`LmError::Config`] names the key that is missing, malformed, inconsistent or not
-    /// understood; [`LmError::Architecture`] an architecture that is not known; [`LmError::Io`] a
-    /// file that cannot be read.
+    /// understood, or an architecture that is not known; [`LmError::Io`] a file that cannot be
+    /// read.
     pub fn from_file(path: &Path) -> Result<Self, LmError> {
         let text = std::fs::read_to_string(path).map_err(LmError::io(path))?;
         Self::from_json(&text, path)

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::families::{Family, Windows};
+use super::families::{Family, Windows, known_model_types};
 use super::keys::{HARMLESS, Keys, MOST};
 use super::read_rope::{Span, read_ropes};
 use super::{Activation, Biases, Block, Layer, LmConfig, Rotary};
@@ -46,10 +46,9 @@ impl LmConfig {
             return Ok(config);
         }
         let Some(family) = Family::nested_in(&model_type) else {
-            return Err(LmError::Architecture {
-                path: path.to_owned(),
-                model_type,
-            });
+            let known = known_model_types();
+            let message = format!("model_type `{model_type}` is not supported ({known} are)");
+            return Err(error(message));
         };
         let inner = keys.object("text_config")?;
         let inner = inner.ok_or_else(|| keys.error("text_config", "is missing"))?;
@@ -109,14 +108,12 @@ fn read_tokens(keys: &Keys<'_>, config: &mut LmConfig) -> Result<(), LmError> {
 /// Largest number of blocks. Each takes names and tables.
 const MOST_LAYERS: usize = 4096;
 
-/// The heads of attention.
-struct Heads {
-    queries: usize,
-    keys: usize,
-    width: usize,
-}
-
-fn read_heads(keys: &Keys<'_>, family: &Family, hidden_size: usize) -> Result<Heads, LmError> {
+/// Reads the numbers of heads of queries and of keys, and the width of a head.
+fn read_heads(
+    keys: &Keys<'_>,
+    family: &Family,
+    hidden_size: usize,
+) -> Result<(usize, usize, usize), LmError> {
     let queries = keys.count("num_attention_heads", family.heads)?;
     // A null means as many as there are query heads, whatever the default of an absent key is.
     let default = family.kv_heads.filter(|_| !keys.has("num_key_value_heads"));
@@ -135,11 +132,7 @@ fn read_heads(keys: &Keys<'_>, family: &Family, hidden_size: usize) -> Result<He
         let message = format!("{queries} of them, {width} wide, are more than any model has");
         return Err(keys.error("num_attention_heads", message));
     }
-    Ok(Heads {
-        queries,
-        keys: of_keys,
-        width,
-    })
+    Ok((queries, of_keys, width))
 }
 
 fn read_eps(keys: &Keys<'_>, family: &Family) -> Result<f64, LmError> {
@@ -158,10 +151,10 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
         let message = format!("{num_layers} is more than {MOST_LAYERS}, which no model has");
         return Err(keys.error("num_hidden_layers", message));
     }
-    let heads = read_heads(keys, family, hidden_size)?;
+    let (num_heads, num_kv_heads, head_dim) = read_heads(keys, family, hidden_size)?;
     let max_positions = Some(family.max_positions);
     let span = Span {
-        head_dim: heads.width,
+        head_dim,
         max_positions: keys.count("max_position_embeddings", max_positions)?,
     };
     check_neutral(keys, family)?;
@@ -180,9 +173,9 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
         hidden_size,
         intermediate_size: keys.count("intermediate_size", None)?,
         num_layers,
-        num_heads: heads.queries,
-        num_kv_heads: heads.keys,
-        head_dim: heads.width,
+        num_heads,
+        num_kv_heads,
+        head_dim,
         vocab_size: keys.count("vocab_size", family.vocab_size)?,
         max_position_embeddings: span.max_positions,
         rms_norm_eps: read_eps(keys, family)?,
@@ -200,7 +193,7 @@ fn read(keys: &Keys<'_>, family: &Family) -> Result<LmConfig, LmError> {
             qk_norm: family.qk_norm,
             biases: read_biases(keys, family)?,
             activation: read_activation(keys, family)?,
-            attention_scale: read_attention_scale(keys, family, heads.width)?,
+            attention_scale: read_attention_scale(keys, family, head_dim)?,
             attention_cap,
             residual_scale: scale("residual_multiplier")?,
         },
