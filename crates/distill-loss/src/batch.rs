@@ -10,16 +10,14 @@ use crate::objective::{Graded, Objective, Scored};
 use crate::rows::log_sum_exp;
 use crate::terms::Terms;
 
-/// Largest number of rows of a direct group, and number of rows from which a group of n-grams takes
-/// no more.
+/// Number of rows from which a group takes no more chunks.
 const ROWS: usize = 64;
 
-/// Chunks of one example that are scored over the same columns.
-enum Group {
-    /// One row a chunk, that of its first draft token, over the example's columns.
-    Direct(Vec<usize>),
-    /// A row for every draft token, over the draft vocabulary.
-    Spelled(Vec<usize>),
+/// Chunks of one example that are scored over the same columns, with a row for every draft token.
+struct Group {
+    /// Set of shared tokens, for positions of the direct term; `None` for the draft vocabulary.
+    columns: Option<usize>,
+    chunks: Vec<usize>,
 }
 
 /// The example has no states of the last blocks, or too few.
@@ -54,8 +52,6 @@ pub struct Batch<'a> {
     examples: Vec<&'a Example>,
     /// Distinct sets of shared tokens.
     columns: Vec<Vec<u32>>,
-    /// By example: its set.
-    subsets: Vec<usize>,
     groups: Vec<Vec<Group>>,
     positions: usize,
     ngram_tokens: usize,
@@ -83,7 +79,6 @@ impl<'a> Batch<'a> {
         let mut batch = Self {
             terms,
             columns: Vec::new(),
-            subsets: Vec::new(),
             groups: Vec::new(),
             positions: 0,
             ngram_tokens: 0,
@@ -102,8 +97,7 @@ impl<'a> Batch<'a> {
             if subset == batch.columns.len() {
                 batch.columns.push(example.shared.to_vec());
             }
-            batch.subsets.push(subset);
-            let groups = batch.plan(example);
+            let groups = batch.plan(example, subset);
             batch.groups.push(groups);
         }
         let all = (batch.positions + batch.ngram_tokens).max(1) as f64;
@@ -121,8 +115,8 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Sorts the chunks of an example into groups and counts them.
-    fn plan(&mut self, example: &Example) -> Vec<Group> {
+    /// Sorts the chunks of an example with this set of shared tokens into groups and counts them.
+    fn plan(&mut self, example: &Example, subset: usize) -> Vec<Group> {
         let (mut direct, mut spelled) = (Vec::new(), Vec::new());
         for (i, chunk) in example.chunks.iter().enumerate() {
             match self.terms {
@@ -155,21 +149,22 @@ impl<'a> Batch<'a> {
                 Terms::Hybrid { .. } => {}
             }
         }
-        let mut groups: Vec<Group> = direct
-            .chunks(ROWS)
-            .map(|chunks| Group::Direct(chunks.to_vec()))
-            .collect();
-        let (mut group, mut rows) = (Vec::new(), 0);
-        for i in spelled {
-            rows += example.chunks[i].draft.len();
-            group.push(i);
-            if rows >= ROWS {
-                groups.push(Group::Spelled(std::mem::take(&mut group)));
-                rows = 0;
+        let mut groups: Vec<Group> = Vec::new();
+        for (columns, chunks) in [(Some(subset), direct), (None, spelled)] {
+            let mut rows = ROWS;
+            for i in chunks {
+                match groups.last_mut() {
+                    Some(group) if rows < ROWS => group.chunks.push(i),
+                    _ => {
+                        groups.push(Group {
+                            columns,
+                            chunks: vec![i],
+                        });
+                        rows = 0;
+                    }
+                }
+                rows += example.chunks[i].draft.len();
             }
-        }
-        if !group.is_empty() {
-            groups.push(Group::Spelled(group));
         }
         groups
     }
@@ -243,37 +238,30 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The loss of a group of positions, and the drafter's agreement with the target there.
+    /// The loss of a position, and the drafter's agreement with the target there. `law` is a buffer.
     fn grade_direct(
         &self,
         loss: DirectLoss,
         example: &Example,
-        chunks: &[usize],
-        logits: &mut [f32],
+        chunk: &Chunk,
+        row: &mut [f32],
+        law: &mut Vec<f32>,
     ) -> Graded {
-        let mut law = Vec::new();
-        let (mut total, mut agreed, mut compared) = (0.0, 0.0, 0.0);
-        for (row, i) in logits.chunks_exact_mut(example.shared.len()).zip(chunks) {
-            let chunk = &example.chunks[*i];
-            if let Some(taught) = &chunk.law {
-                taught.read(&mut law);
-            }
-            for (logit, stands_for) in row.iter_mut().zip(&example.stands_for) {
-                *logit += stands_for;
-            }
-            for (log_prob, stands_for) in law.iter_mut().zip(&example.stands_for) {
-                *log_prob += stands_for;
-            }
-            if let Some(share) = agreement(example, chunk, row, &law) {
-                agreed += share;
-                compared += 1.0;
-            }
-            let label = label(example, chunk).unwrap_or_default();
-            let weight = self.position_weight;
-            total += loss_at(loss, chunk).grade(row, &mut law, label, weight);
+        if let Some(taught) = &chunk.law {
+            taught.read(law);
         }
+        for (logit, stands_for) in row.iter_mut().zip(&example.stands_for) {
+            *logit += stands_for;
+        }
+        for (log_prob, stands_for) in law.iter_mut().zip(&example.stands_for) {
+            *log_prob += stands_for;
+        }
+        let agreed = agreement(example, chunk, row, law);
+        let compared = f64::from(u8::from(agreed.is_some()));
+        let label = label(example, chunk).unwrap_or_default();
+        let loss = loss_at(loss, chunk).grade(row, law, label, self.position_weight);
         Graded {
-            terms: [total, 0.0, agreed, compared],
+            terms: [loss, 0.0, agreed.unwrap_or(0.0), compared],
         }
     }
 
@@ -360,60 +348,45 @@ impl Objective for Batch<'_> {
 
     fn scored(&self, sequence: usize) -> Vec<Scored> {
         let chunks = &self.examples[sequence].chunks;
-        let first = |i: &usize| chunks[*i].draft.start - 1;
         let before = |i: &usize| chunks[*i].draft.start - 1..chunks[*i].draft.end - 1;
-        self.groups[sequence]
-            .iter()
-            .map(|group| match group {
-                Group::Direct(members) => Scored {
-                    positions: members.iter().map(first).collect(),
-                    columns: Some(self.subsets[sequence]),
-                },
-                Group::Spelled(members) => Scored {
-                    positions: members.iter().flat_map(before).collect(),
-                    columns: None,
-                },
-            })
-            .collect()
+        let scored = |group: &Group| Scored {
+            positions: group.chunks.iter().flat_map(before).collect(),
+            columns: group.columns,
+        };
+        self.groups[sequence].iter().map(scored).collect()
     }
 
     fn grade(&self, sequence: usize, group: usize, logits: &mut [f32]) -> Graded {
         let example = self.examples[sequence];
-        let mut graded = Graded::default();
-        match (&self.groups[sequence][group], self.terms) {
-            (
-                Group::Direct(chunks),
+        let members = &self.groups[sequence][group].chunks;
+        let chunks = || members.iter().map(|i| &example.chunks[*i]);
+        let rows: usize = chunks().map(|chunk| chunk.draft.len()).sum();
+        let width = logits.len() / rows.max(1);
+        let (mut graded, mut law) = (Graded::default(), Vec::new());
+        let mut rest = logits;
+        for chunk in chunks() {
+            let (own, after) = rest.split_at_mut(chunk.draft.len() * width);
+            rest = after;
+            match self.terms {
+                Terms::Alm { tau } => {
+                    let labels = &example.ids[chunk.draft.clone()];
+                    let weight = self.position_weight;
+                    graded.terms[0] += alm(own, labels, chunk.log_prob, tau, weight);
+                }
                 Terms::Hybrid {
                     direct: Some(loss), ..
-                },
-            ) => {
-                graded = self.grade_direct(loss, example, chunks, logits);
-                if sequence >= self.fresh {
-                    graded.terms[2..].fill(0.0);
+                } if chunk.draft.len() == 1 => {
+                    graded.add(self.grade_direct(loss, example, chunk, own, &mut law));
                 }
+                Terms::Hybrid {
+                    ngram: Some(loss), ..
+                } => graded.terms[1] += self.grade_ngram(loss, example, chunk, own),
+                Terms::Hybrid { .. } => own.fill(0.0),
             }
-            (Group::Spelled(members), terms) => {
-                let chunks = || members.iter().map(|i| &example.chunks[*i]);
-                let rows: usize = chunks().map(|chunk| chunk.draft.len()).sum();
-                let width = logits.len() / rows.max(1);
-                let mut rest = logits;
-                for chunk in chunks() {
-                    let (own, after) = rest.split_at_mut(chunk.draft.len() * width);
-                    rest = after;
-                    match terms {
-                        Terms::Alm { tau } => {
-                            let labels = &example.ids[chunk.draft.clone()];
-                            let weight = self.position_weight;
-                            graded.terms[0] += alm(own, labels, chunk.log_prob, tau, weight);
-                        }
-                        Terms::Hybrid {
-                            ngram: Some(loss), ..
-                        } => graded.terms[1] += self.grade_ngram(loss, example, chunk, own),
-                        Terms::Hybrid { .. } => own.fill(0.0),
-                    }
-                }
-            }
-            (Group::Direct(_), _) => logits.fill(0.0),
+        }
+        if sequence >= self.fresh {
+            // Agreement is measured on fresh examples only.
+            graded.terms[2..].fill(0.0);
         }
         graded
     }
