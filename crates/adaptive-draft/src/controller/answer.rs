@@ -59,12 +59,12 @@ impl From<&spec_decode::RoundOutcome> for RoundCost {
 /// An answer in progress. It is given the times of its rounds and decides about the next one.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    target: String,
+    pub(super) target: String,
     way: Way,
-    tried: bool,
+    pub(super) tried: bool,
     records: bool,
     steps: Steps,
-    sums: Sums,
+    pub(super) sums: Sums,
     /// Share of plain decoding's time that answers like this one save.
     worth: f64,
     /// Prior of this answer's saving, before its rounds are seen: mean and standard deviation.
@@ -85,7 +85,7 @@ pub struct Answer {
     /// The same seconds, with those of disturbed rounds limited.
     settled: f64,
     prefill: f64,
-    recording: f64,
+    pub(super) recording: f64,
     /// The answer as copies alone would have made it.
     copies: Option<Replay>,
 }
@@ -214,22 +214,6 @@ impl Answer {
     pub(super) fn chance(&self) -> f64 {
         let steps = (self.tokens as f64).max(1.0);
         self.chance.rounds * self.chance.variance() / (steps * steps)
-    }
-
-    pub(super) fn target(&self) -> &str {
-        &self.target
-    }
-
-    pub(super) fn sums(&self) -> &Sums {
-        &self.sums
-    }
-
-    pub(super) fn was_tried(&self) -> bool {
-        self.tried
-    }
-
-    pub(super) fn recording(&self) -> f64 {
-        self.recording
     }
 
     /// Seconds of the answer, including the drafter's reading of the prompt.

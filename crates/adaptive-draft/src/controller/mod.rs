@@ -234,7 +234,7 @@ impl Controller {
     /// change of task, estimates of the previous one count little.
     pub fn turn_to(&mut self, target: &str, task: &str) {
         target.clone_into(&mut self.target);
-        let known = self.here();
+        let known = self.of(target);
         if known.task == task {
             return;
         }
@@ -248,48 +248,36 @@ impl Controller {
 
     /// Begins an answer of the present target.
     pub fn open(&mut self) -> Answer {
-        let (way, tried) = self.choose();
-        let config = self.config;
-        let allowed = self.may_learn();
-        let known = self.here();
-        let worth = known.ways.get(&way).cloned().unwrap_or_default();
-        let worth = (worth.mean(), worth.spread());
+        let mut known = self.known.remove(&self.target).unwrap_or_default();
+        let (way, tried) = self.choose(&known);
+        let allowed = self.config.learns && self.may_learn(&known);
         // Without drafts nothing is rejected, and there is nothing to learn.
-        let teaches = config.learns && allowed && way != Way::Plain && known.hopes();
+        let teaches = allowed && way != Way::Plain && known.hopes();
         let records = teaches && known.learning.takes_turn();
-        let steps = known.steps.clone();
-        Answer::new(&self.target, (way, tried), steps, worth, records)
+        let answer = known.open(&self.target, (way, tried), records);
+        self.known.insert(self.target.clone(), known);
+        answer
     }
 
     /// Begins an answer that changes no estimates and teaches nothing. It is made in the best way
     /// and must not be [closed](Self::close).
     pub fn open_held_out(&self) -> Answer {
-        let way = self.best().0;
         let known = self.known.get(&self.target).cloned().unwrap_or_default();
         let way = match known.answers {
-            0 => self.ways().next().unwrap_or(Way::Plain),
-            _ => way,
+            0 => known.available(self.config).next().unwrap_or(Way::Plain),
+            _ => known.best(self.config).0,
         };
-        let worth = known.ways.get(&way).cloned().unwrap_or_default();
-        let worth = (worth.mean(), worth.spread());
-        Answer::new(&self.target, (way, false), known.steps, worth, false)
+        known.open(&self.target, (way, false), false)
     }
 
     /// Ends an answer, of whose proposals `rejected` were rejected. Returns true if its recording
     /// is to be learnt from. An answer without a rejection has nothing to teach; and nothing is
     /// learnt if copies save more than the drafter ever will.
     pub fn close(&mut self, answer: Answer, rejected: usize) -> bool {
-        let in_use = std::mem::replace(&mut self.target, answer.target().to_owned());
-        let learns = self.end(&answer, rejected);
-        self.target = in_use;
-        learns
-    }
-
-    fn end(&mut self, answer: &Answer, rejected: usize) -> bool {
         let config = self.config;
         let first = self.answers < FIRST;
-        let known = self.here();
-        known.steps.close(answer.sums());
+        let mut known = self.known.remove(&answer.target).unwrap_or_default();
+        known.steps.close(&answer.sums);
         let (plain, lost) = (answer.plain(&known.steps), answer.lost(&known.steps));
         let way = answer.way();
         known.ledger.add(&answer.ledger(&known.steps));
@@ -312,22 +300,22 @@ impl Controller {
             known.learning.drop_recording(!teaches);
         }
         self.answers += 1;
-        let seconds = answer.seconds();
-        let best = self.best().1.max(0.0);
-        self.exploring += EXPLORE * seconds;
-        if answer.was_tried() {
+        let best = known.best(config).1.max(0.0);
+        self.exploring += EXPLORE * answer.seconds();
+        if answer.tried {
             self.exploring -= (lost + best * plain).max(LEAST_LOSS * plain);
         }
-        self.exploring = self.exploring.min(MOST_EXPLORING * self.mean());
+        self.exploring = self.exploring.min(MOST_EXPLORING * known.mean);
         self.guard.pass(lost, plain, first);
-        self.guard.charge(answer.recording());
+        self.guard.charge(answer.recording);
+        self.known.insert(answer.target, known);
         learns
     }
 
     /// Drops an answer whose seconds say nothing about it: one that failed, or that shared its time
     /// with others. `learns` is true if its recording is learnt from all the same.
     pub fn leave(&mut self, answer: &Answer, learns: bool) {
-        let known = self.known.entry(answer.target().to_owned()).or_default();
+        let known = self.of(&answer.target);
         if answer.records() && !learns {
             known.learning.drop_recording(true);
         }
@@ -337,7 +325,7 @@ impl Controller {
     /// its texts before the update.
     pub fn learnt(&mut self, target: &str, seconds: f64, agreed: Option<Agreed>) {
         let frozen = self.config.frozen;
-        let known = self.known.entry(target.to_owned()).or_default();
+        let known = self.of(target);
         if let Some(agreed) = agreed.filter(|_| frozen) {
             known.compare(agreed);
         }
@@ -350,21 +338,16 @@ impl Controller {
     /// Adds `seconds` of other learning for this target, such as the training of an acceptance
     /// head.
     pub fn spent(&mut self, target: &str, seconds: f64) {
-        let known = self.known.entry(target.to_owned()).or_default();
-        known.ledger.learning += seconds;
+        self.of(target).ledger.learning += seconds;
         self.guard.charge(seconds);
     }
 
     /// Present state of the decisions for a target; `None` if it has no answer.
     pub fn standing(&self, target: &str) -> Option<Standing> {
         let known = self.known.get(target).filter(|known| known.answers > 0)?;
-        let here = Self {
-            target: target.to_owned(),
-            ..self.clone()
-        };
         Some(Standing {
-            way: here.best().0,
-            learns: self.config.learns && known.learning.is_worth() && here.may_learn(),
+            way: known.best(self.config).0,
+            learns: self.config.learns && known.learning.is_worth() && self.may_learn(known),
             ledger: known.ledger,
         })
     }
@@ -376,120 +359,109 @@ impl Controller {
         all
     }
 
-    /// Seconds of a mean answer by plain decoding.
-    fn mean(&self) -> f64 {
-        let known = self.known.get(&self.target);
-        known.map_or(0.0, |known| known.mean)
-    }
-
-    fn here(&mut self) -> &mut Known {
-        self.known.entry(self.target.clone()).or_default()
-    }
-
-    /// The available ways other than plain decoding.
-    fn ways(&self) -> impl Iterator<Item = Way> {
-        let ControllerConfig { copies, frozen, .. } = self.config;
-        let known = self.known.get(&self.target);
-        let frozen = frozen && known.is_some_and(|known| known.learning.has_learnt());
-        let gain = known.and_then(|known| known.pairs.gain());
-        // Without first weights to draft with, a comparison with them decides nothing.
-        let gain = gain.filter(|_| frozen);
-        let all = [
-            (Way::Learner, gain.is_none_or(|gain| gain >= 0.0)),
-            (Way::Frozen, frozen && gain.is_none_or(|gain| gain < 0.0)),
-            (Way::Copies, copies),
-        ];
-        all.into_iter()
-            .filter(|(_, there)| *there)
-            .map(|(way, _)| way)
-    }
-
-    fn worth_of(&self, way: Way) -> Option<&Worth> {
-        self.known.get(&self.target)?.ways.get(&way)
-    }
-
-    /// The way that saved most, and its share.
-    fn best(&self) -> (Way, f64) {
-        let seen = self
-            .ways()
-            .filter_map(|way| Some((way, self.worth_of(way)?.mean())));
-        let none = (Way::Plain, 0.0);
-        seen.fold(none, |best, own| if own.1 > best.1 { own } else { best })
-    }
-
-    /// Expected saving of a way. For the learner it is more than the mean if it has learnt since.
-    fn expected(&self, way: Way) -> f64 {
-        let mean = self.worth_of(way).map_or(0.0, Worth::mean);
-        let learns = way == Way::Learner && self.config.learns;
-        let known = self.known.get(&self.target).filter(|_| learns);
-        // If both were compared, the mean follows learning at once.
-        let known = known.filter(|known| known.pairs.gain().is_none());
-        known.map_or(mean, |known| mean.max(known.learning.expected()))
+    fn of(&mut self, target: &str) -> &mut Known {
+        self.known.entry(target.to_owned()).or_default()
     }
 
     /// The way of the next answer, and true if it is a trial.
-    fn choose(&self) -> (Way, bool) {
-        let (best, saves) = self.best();
+    fn choose(&self, known: &Known) -> (Way, bool) {
+        let config = self.config;
+        let (best, saves) = known.best(config);
         if self.answers < FIRST {
-            let known = self.known.get(&self.target);
-            let copies = known.map_or(0.0, Known::copies);
-            let is_unknown = |way: &Way| match (self.worth_of(*way), way) {
+            let copies = known.copies();
+            let is_unknown = |way: &Way| match (known.ways.get(way), way) {
                 (Some(_), Way::Copies) => false,
                 (worth, _) => worth.is_none_or(|worth| worth.is_unknown(copies)),
             };
-            if let Some(way) = self.ways().find(is_unknown) {
+            if let Some(way) = known.available(config).find(is_unknown) {
                 return (way, false);
             }
         }
-        let hope = |way: Way| match (self.worth_of(way), way) {
+        let hope = |way: Way| match (known.ways.get(&way), way) {
             // An answer by copies would tell no more about them than others do.
             (Some(worth), Way::Copies) => worth.mean(),
-            (Some(worth), _) => worth.hope().max(self.expected(way)),
+            (Some(worth), _) => worth.hope().max(known.expected(way, config)),
             (None, _) => 1.0,
         };
-        let others = self.ways().filter(|way| *way != best);
+        let others = known.available(config).filter(|way| *way != best);
         let other = others.max_by(|a, b| hope(*a).total_cmp(&hope(*b)));
         if let Some(other) = other.filter(|other| hope(*other) > saves) {
-            let lost = match self.worth_of(other) {
-                Some(_) => saves - self.expected(other),
+            let lost = match known.ways.get(&other) {
+                Some(_) => saves - known.expected(other, config),
                 None => UNKNOWN,
             };
-            let lost = lost.max(LEAST_LOSS) * self.mean();
+            let lost = lost.max(LEAST_LOSS) * known.mean;
             // A loss relative to the best way may still be a saving relative to plain decoding.
-            let behind = lost - saves * self.mean();
-            if self.exploring >= lost && self.allows(behind) {
+            let behind = lost - saves * known.mean;
+            if self.exploring >= lost && self.allows(behind, known) {
                 return (other, true);
             }
         }
-        let doubtful = || self.worth_of(best).is_none_or(|w| w.mean() < w.doubt());
-        match best != Way::Plain && !self.allows(0.0) && doubtful() {
+        let doubtful = || known.ways.get(&best).is_none_or(|w| w.mean() < w.doubt());
+        match best != Way::Plain && !self.allows(0.0, known) && doubtful() {
             true => (Way::Plain, false),
             false => (best, false),
         }
     }
 
     /// True if so many seconds may be lost.
-    fn allows(&self, seconds: f64) -> bool {
-        self.answers < FIRST
-            || self
-                .guard
-                .allows(seconds, self.mean(), 1.0 - self.config.floor)
+    fn allows(&self, seconds: f64, known: &Known) -> bool {
+        let share = 1.0 - self.config.floor;
+        self.answers < FIRST || self.guard.allows(seconds, known.mean, share)
     }
 
-    fn may_learn(&self) -> bool {
-        let Some(known) = self.known.get(&self.target) else {
-            return true;
-        };
+    fn may_learn(&self, known: &Known) -> bool {
         let cost = known.learning.cost();
         if self.answers < FIRST {
-            return known.learning.within_first(self.mean());
+            return known.learning.within_first(known.mean);
         }
-        let saves = self.best().1 * self.mean();
-        self.guard.has_share(cost, self.config.share) && self.allows(cost - saves)
+        let saves = known.best(self.config).1 * known.mean;
+        self.guard.has_share(cost, self.config.share) && self.allows(cost - saves, known)
     }
 }
 
 impl Known {
+    /// Begins an answer that is made in this way; `tried` is true for a trial.
+    fn open(&self, target: &str, (way, tried): (Way, bool), records: bool) -> Answer {
+        let worth = self.ways.get(&way).cloned().unwrap_or_default();
+        let worth = (worth.mean(), worth.spread());
+        Answer::new(target, (way, tried), self.steps.clone(), worth, records)
+    }
+
+    /// The available ways other than plain decoding.
+    fn available(&self, config: ControllerConfig) -> impl Iterator<Item = Way> {
+        let frozen = config.frozen && self.learning.has_learnt();
+        // Without first weights to draft with, a comparison with them decides nothing.
+        let gain = self.pairs.gain().filter(|_| frozen);
+        let all = [
+            (Way::Learner, gain.is_none_or(|gain| gain >= 0.0)),
+            (Way::Frozen, frozen && gain.is_none_or(|gain| gain < 0.0)),
+            (Way::Copies, config.copies),
+        ];
+        all.into_iter()
+            .filter(|(_, there)| *there)
+            .map(|(way, _)| way)
+    }
+
+    /// The way that saved most, and its share.
+    fn best(&self, config: ControllerConfig) -> (Way, f64) {
+        let seen = self
+            .available(config)
+            .filter_map(|way| Some((way, self.ways.get(&way)?.mean())));
+        let none = (Way::Plain, 0.0);
+        seen.fold(none, |best, own| if own.1 > best.1 { own } else { best })
+    }
+
+    /// Expected saving of a way. For the learner it is more than the mean if it has learnt since.
+    fn expected(&self, way: Way, config: ControllerConfig) -> f64 {
+        let mean = self.ways.get(&way).map_or(0.0, Worth::mean);
+        // If both were compared, the mean follows learning at once.
+        match way == Way::Learner && config.learns && self.pairs.gain().is_none() {
+            true => mean.max(self.learning.expected()),
+            false => mean,
+        }
+    }
+
     /// Share of plain decoding's time that copies save; 0 if they save nothing.
     fn copies(&self) -> f64 {
         self.ways
