@@ -1,5 +1,7 @@
 //! Record of the acceptance of copies and drafts.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use spec_decode::{CopySource, Found, LONGEST_COPY, RoundOutcome};
 use vocab_align::TargetId;
@@ -112,18 +114,11 @@ pub(super) struct Choice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     tokens: usize,
-    /// Number of rounds by positions of the target's forward, from 1.
-    rounds: Vec<usize>,
+    /// Number of rounds by positions of the target's forward.
+    rounds: BTreeMap<usize, usize>,
 }
 
 impl Replay {
-    fn add(&mut self, positions: usize) {
-        if self.rounds.len() < positions {
-            self.rounds.resize(positions, 0);
-        }
-        self.rounds[positions - 1] += 1;
-    }
-
     /// Number of tokens of the answer.
     pub fn tokens(&self) -> usize {
         self.tokens
@@ -131,9 +126,8 @@ impl Replay {
 
     /// Numbers of positions that occur, and the number of rounds of each.
     pub fn rounds(&self) -> impl Iterator<Item = (usize, usize)> {
-        let all = self.rounds.iter().enumerate();
-        all.filter(|(_, count)| **count > 0)
-            .map(|(at, count)| (at + 1, *count))
+        let all = self.rounds.iter();
+        all.map(|(positions, count)| (*positions, *count))
     }
 }
 
@@ -314,15 +308,10 @@ impl CopyRecord {
         most: usize,
         outcome: &RoundOutcome,
     ) {
-        self.fade();
         let copied = outcome.looked_up();
-        self.emitted[0] += outcome.emitted.len() as f64;
-        self.emitted[1] +=
-            costs.verify(1 + outcome.proposed()) + costs.draft(outcome.draft.len()) + costs.round;
+        let made = (outcome.proposed(), outcome.draft.len());
+        self.observe_text(costs, found, made, &outcome.emitted);
         let matched = found.map_or(0, |found| found.matched);
-        if let Some(found) = found {
-            self.observe_found(found, &outcome.emitted);
-        }
         let behind = match copied {
             0 => matched,
             some => matched + some,
@@ -339,19 +328,26 @@ impl CopyRecord {
         }
     }
 
-    /// Reduces the weight of earlier rounds, because there is another one.
-    fn fade(&mut self) {
+    /// Adds a round that made so many proposals and draft tokens, in which the target emitted
+    /// `said` where `found` was looked up.
+    fn observe_text(
+        &mut self,
+        costs: &Costs,
+        found: Option<&Found>,
+        (proposed, drafted): (usize, usize),
+        said: &[TargetId],
+    ) {
         let keep = 1.0 - 1.0 / MEMORY;
         let counts = self.copied.iter_mut().flatten();
         counts.for_each(|count| *count *= keep);
         let keep = 1.0 - 1.0 / RATE_MEMORY;
         self.emitted = self.emitted.map(|sum| sum * keep);
-    }
-
-    /// Adds text that was found where the target then emitted `said`.
-    fn observe_found(&mut self, found: &Found, said: &[TargetId]) {
-        for (i, (token, said)) in found.tokens.iter().zip(said).enumerate() {
-            let [judged, agreed] = &mut self.copied[bin_of(found.matched + i)];
+        self.emitted[0] += said.len() as f64;
+        self.emitted[1] += costs.verify(1 + proposed) + costs.draft(drafted) + costs.round;
+        let found = found.into_iter();
+        let found = found.flat_map(|found| (found.matched..).zip(&found.tokens));
+        for ((matched, token), said) in found.zip(said) {
+            let [judged, agreed] = &mut self.copied[bin_of(matched)];
             *judged += 1.0;
             if token != said {
                 break;
@@ -387,13 +383,8 @@ impl CopyRecord {
             let copied = found.iter().flat_map(|found| &found.tokens[..copy]);
             let stands = copied.zip(rest).take_while(|(one, own)| one == own).count();
             let (said, left) = rest.split_at((1 + stands).min(rest.len()));
-            replay.add(1 + copy);
-            self.fade();
-            self.emitted[0] += said.len() as f64;
-            self.emitted[1] += costs.verify(1 + copy) + costs.round;
-            if let Some(found) = &found {
-                self.observe_found(found, said);
-            }
+            *replay.rounds.entry(1 + copy).or_default() += 1;
+            self.observe_text(costs, found.as_ref(), (copy, 0), said);
             source.extend(said);
             rest = left;
         }
