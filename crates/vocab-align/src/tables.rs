@@ -5,7 +5,7 @@ use std::hash::Hasher;
 
 use crate::error::AlignError;
 use crate::file::{AddedToken, TokenizerFile};
-use crate::pool::{BytePool, NONE, PoolIndex};
+use crate::pool::{BytePool, NONE};
 use crate::roles::{RoleHints, SpecialRole, role_of};
 use crate::spelling::fallback_byte;
 
@@ -31,8 +31,6 @@ pub(crate) struct Tables {
     in_model: Vec<bool>,
     contents: BytePool,
     bytes: BytePool,
-    by_content: PoolIndex,
-    by_bytes: PoolIndex,
     /// The token for each single byte.
     byte_tokens: [u32; 256],
     /// Special tokens by ascending id.
@@ -50,8 +48,6 @@ impl Tables {
             in_model: vec![false; entries.len()],
             contents: BytePool::default(),
             bytes: BytePool::default(),
-            by_content: PoolIndex::empty(),
-            by_bytes: PoolIndex::empty(),
             byte_tokens: [NONE; 256],
             specials: Vec::new(),
             fingerprint: 0,
@@ -93,7 +89,7 @@ impl Tables {
                 .collect()
         };
         let ids = [Kind::Model, Kind::Added, Kind::Byte].map(|kind| of_kind(&self.kinds, kind));
-        self.by_bytes = PoolIndex::build(&self.bytes, ids.iter().flatten().copied());
+        self.bytes.index(ids.iter().flatten().copied());
         // Byte-fallback tokens exist for this: if there is one, it is the canonical token of a
         // single byte. Later ids are overwritten by better ones.
         for id in ids[1]
@@ -108,7 +104,7 @@ impl Tables {
         }
         let used =
             (0..self.kinds.len() as u32).filter(|id| self.kinds[*id as usize] != Kind::Unused);
-        self.by_content = PoolIndex::build(&self.contents, used);
+        self.contents.index(used);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -144,11 +140,11 @@ impl Tables {
 
     /// The canonical token with these bytes: a model token, else an added one, else a byte token.
     pub(crate) fn find_bytes(&self, bytes: &[u8]) -> Option<u32> {
-        self.by_bytes.find(&self.bytes, bytes)
+        self.bytes.find(bytes)
     }
 
     pub(crate) fn find_content(&self, content: &str) -> Option<u32> {
-        self.by_content.find(&self.contents, content.as_bytes())
+        self.contents.find(content.as_bytes())
     }
 
     /// Appends tokens for text character by character; a character without a token becomes byte
@@ -201,11 +197,9 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
     let len = last.map_or(0, |(_, id)| id as usize + 1);
     let tokens = file.tokens.len() + file.added.len();
     if let Some((content, id)) = last.filter(|_| len > tokens + MOST_UNUSED) {
-        return Err(AlignError::Key {
-            file: file.name.clone(),
-            key: "model.vocab".to_owned(),
-            message: format!("{content:?} has id {id}, far beyond the {tokens} tokens of the file"),
-        });
+        let message =
+            format!("{content:?} has id {id}, far beyond the {tokens} tokens of the file");
+        return Err(file.key("model.vocab", message));
     }
     let unused = Entry {
         content: "",
@@ -231,11 +225,8 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
     for (i, token) in file.added.iter().enumerate().filter(rowed) {
         let entry = &mut entries[token.id as usize];
         if entry.kind != Kind::Unused && entry.content != token.content {
-            return Err(AlignError::Key {
-                file: file.name.clone(),
-                key: format!("added_tokens[{i}].id"),
-                message: format!("id {} is already taken by {:?}", token.id, entry.content),
-            });
+            let message = format!("id {} is already taken by {:?}", token.id, entry.content);
+            return Err(file.key(format!("added_tokens[{i}].id"), message));
         }
         let role = if file.unk.as_deref() == Some(&token.content) {
             Some(SpecialRole::Unk)
