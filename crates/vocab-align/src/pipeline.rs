@@ -87,8 +87,8 @@ impl Segmentation {
 }
 
 pub(crate) struct Pipeline {
-    file: String,
-    spelling: Spelling,
+    pub(crate) tables: Tables,
+    pub(crate) spelling: Spelling,
     library: Library,
     /// Added tokens without the special ones, which are not looked up in text.
     text_only: AddedVocabulary,
@@ -112,7 +112,7 @@ enum Stages {
 }
 
 impl Pipeline {
-    pub(crate) fn new(file: &TokenizerFile) -> Result<Self, AlignError> {
+    pub(crate) fn new(file: &TokenizerFile, tables: Tables) -> Result<Self, AlignError> {
         let bare = Bare::of(&file.normalizer, &file.pre_tokenizer)
             .map_err(|what| file.unsupported("pre_tokenizer", what))?;
         let library = library(file, &file.added)?;
@@ -129,7 +129,7 @@ impl Pipeline {
             Some(token.1)
         });
         Ok(Self {
-            file: file.name.clone(),
+            tables,
             spelling: file.spelling,
             text_only,
             bare_normalizer: file.component("normalizer", &bare.normalizer)?,
@@ -208,7 +208,6 @@ impl Pipeline {
     /// Appends the tokens of `bytes`. Names of special tokens are ordinary text.
     pub(crate) fn encode(
         &self,
-        tables: &Tables,
         bytes: &[u8],
         opening: Opening,
         out: &mut Segmentation,
@@ -217,12 +216,12 @@ impl Pipeline {
         let mut at = 0;
         for chunk in bytes.utf8_chunks() {
             for (start, encoding) in self.encodings(chunk.valid(), opening)? {
-                self.place(tables, bytes, at + start, &encoding, out);
+                self.place(bytes, at + start, &encoding, out);
             }
             at += chunk.valid().len();
             if !chunk.invalid().is_empty() {
                 at += chunk.invalid().len();
-                self.encode_fragment(tables, chunk.invalid(), at, out)?;
+                self.encode_fragment(chunk.invalid(), at, out)?;
                 opening = Opening::Middle;
             }
         }
@@ -313,14 +312,7 @@ impl Pipeline {
     }
 
     /// Appends the tokens of an encoding of the part of `bytes` that starts at `start`.
-    fn place(
-        &self,
-        tables: &Tables,
-        bytes: &[u8],
-        start: usize,
-        encoding: &Encoding,
-        out: &mut Segmentation,
-    ) {
+    fn place(&self, bytes: &[u8], start: usize, encoding: &Encoding, out: &mut Segmentation) {
         let (ids, offsets) = (encoding.get_ids(), encoding.get_offsets());
         let words = encoding.get_word_ids();
         let mut first = 0;
@@ -335,9 +327,9 @@ impl Pipeline {
                 next += 1;
             }
             let end = (start + end).clamp(done, bytes.len());
-            self.place_group(tables, &ids[first..next], &bytes[done..end], out);
+            self.place_group(&ids[first..next], &bytes[done..end], out);
             let cut = ids.get(next).is_none_or(|id| {
-                words[next] != words[next - 1] || self.is_joint(tables, ids[next - 1], *id)
+                words[next] != words[next - 1] || self.is_joint(ids[next - 1], *id)
             });
             if cut {
                 out.end_piece(false);
@@ -351,12 +343,12 @@ impl Pipeline {
     }
 
     /// Appends tokens that together stand for `text`.
-    fn place_group(&self, tables: &Tables, ids: &[u32], text: &[u8], out: &mut Segmentation) {
+    fn place_group(&self, ids: &[u32], text: &[u8], out: &mut Segmentation) {
         let mut at = out.ends.last().copied().unwrap_or(0);
         let end = at + text.len();
-        if spells(tables, ids, text) {
+        if self.tables.spells(ids, text) {
             for id in ids {
-                at += tables.bytes(*id).map_or(0, <[u8]>::len);
+                at += self.tables.bytes(*id).map_or(0, <[u8]>::len);
                 out.push(*id, at);
             }
         } else if let Some((last, others)) = ids.split_last() {
@@ -366,10 +358,11 @@ impl Pipeline {
     }
 
     /// True if no token spans the boundary of two tokens of one piece.
-    fn is_joint(&self, tables: &Tables, left: u32, right: u32) -> bool {
+    fn is_joint(&self, left: u32, right: u32) -> bool {
         let Some(joints) = &self.joints else {
             return false;
         };
+        let tables = &self.tables;
         let kinds = (tables.kind(left), tables.kind(right));
         let edges = || {
             let left = tables.content(left)?.chars().next_back()?;
@@ -390,7 +383,6 @@ impl Pipeline {
     /// the whole character. Bytes without a token become the unknown token, or nothing.
     fn encode_fragment(
         &self,
-        tables: &Tables,
         bytes: &[u8],
         end: usize,
         out: &mut Segmentation,
@@ -402,14 +394,14 @@ impl Pipeline {
             tokens.iter().map(|token| token.id).collect()
         } else {
             let mut ids = Vec::new();
-            match tables.spell_bytes(bytes, &mut ids) {
+            match self.tables.spell_bytes(bytes, &mut ids) {
                 true => ids,
                 false => self.unknown.into_iter().collect(),
             }
         };
         let done = out.ends.last().copied().unwrap_or(0);
-        if spells(tables, &ids, bytes) && done + bytes.len() == end {
-            self.place_group(tables, &ids, bytes, out);
+        if self.tables.spells(&ids, bytes) && done + bytes.len() == end {
+            self.place_group(&ids, bytes, out);
         } else if let Some((last, others)) = ids.split_last() {
             others.iter().for_each(|id| out.push(*id, done));
             out.push(*last, end);
@@ -420,20 +412,10 @@ impl Pipeline {
 
     fn fault(&self, error: &(dyn std::error::Error + Send + Sync)) -> AlignError {
         AlignError::Tokenise {
-            file: self.file.clone(),
+            file: self.tables.file.clone(),
             message: error.to_string(),
         }
     }
-}
-
-/// True if the bytes of the tokens are `text`.
-pub(crate) fn spells(tables: &Tables, ids: &[u32], text: &[u8]) -> bool {
-    let mut rest = text;
-    let all = ids.iter().all(|id| {
-        let after = tables.bytes(*id).and_then(|bytes| rest.strip_prefix(bytes));
-        after.map(|after| rest = after).is_some()
-    });
-    all && rest.is_empty()
 }
 
 /// The library's tokenizer of a checked file: everything but truncation, padding and dropout.

@@ -147,6 +147,16 @@ impl Tables {
         self.contents.find(content.as_bytes())
     }
 
+    /// True if the bytes of the tokens are `text`.
+    pub(crate) fn spells(&self, ids: &[u32], text: &[u8]) -> bool {
+        let mut rest = text;
+        let all = ids.iter().all(|id| {
+            let after = self.bytes(*id).and_then(|bytes| rest.strip_prefix(bytes));
+            after.map(|after| rest = after).is_some()
+        });
+        all && rest.is_empty()
+    }
+
     /// Appends tokens for text character by character; a character without a token becomes byte
     /// tokens. Returns false if a byte has none; then nothing from that character on is appended.
     pub(crate) fn spell(&self, text: &[u8], ids: &mut Vec<u32>) -> bool {

@@ -10,10 +10,9 @@ use crate::error::AlignError;
 use crate::file::{AddedToken, TokenizerFile};
 use crate::ids::TokenId;
 use crate::pieces::PIECES;
-use crate::pipeline::{Pipeline, Segmentation, spells};
+use crate::pipeline::{Pipeline, Segmentation};
 use crate::prefix::Opening;
 use crate::roles::SpecialRole;
-use crate::spelling::Spelling;
 use crate::tables::Tables;
 
 /// A tokenizer whose tokens are byte strings.
@@ -32,9 +31,7 @@ pub struct Vocabulary<I: TokenId> {
 }
 
 struct Inner {
-    tables: Tables,
     pipeline: Pipeline,
-    spelling: Spelling,
     /// Added tokens by ascending id.
     added: Vec<AddedToken>,
     /// Tokens that the post-processor adds around a text.
@@ -121,16 +118,14 @@ impl<I: TokenId> Vocabulary<I> {
         let raw = beside.tokenizer(json, name)?;
         let file = TokenizerFile::new(raw, name, beside.splits_specials(), rows)?;
         let tables = Tables::new(&file, &beside.hints())?;
-        let pipeline = Pipeline::new(&file)?;
+        let pipeline = Pipeline::new(&file, tables)?;
         let mut added = file.added.clone();
         added.sort_by_key(|token| token.id);
         let beyond = file.added.iter().filter(|token| !file.has_row(token.id));
         let beyond = beyond.map(|token| (token.id, token.content.clone()));
         let inner = Arc::new(Inner {
-            tables,
             frame: pipeline.whole("", true)?,
             pipeline,
-            spelling: file.spelling,
             added,
             beyond: beyond.collect(),
             rows,
@@ -267,7 +262,7 @@ impl<I: TokenId> Vocabulary<I> {
         for (byte_end, token_end) in ends.chain([(bytes.len(), pieces.ids.len())]) {
             let text = &bytes[byte..byte_end];
             let canonical = &pieces.ids[token..token_end];
-            if spells(self.tables(), canonical, text) {
+            if self.tables().spells(canonical, text) {
                 ids.extend(canonical);
             } else if !self.tables().spell(text, &mut ids) {
                 break;
@@ -369,11 +364,11 @@ impl<I: TokenId> Vocabulary<I> {
 
     /// The character for a word-initial space in this vocabulary's strings.
     pub(crate) fn space_sign(&self) -> char {
-        self.inner.spelling.space()
+        self.inner.pipeline.spelling.space()
     }
 
     pub(crate) fn tables(&self) -> &Tables {
-        &self.inner.tables
+        &self.inner.pipeline.tables
     }
 
     /// Replaces the content of `out` by the tokens and piece boundaries of `bytes`.
@@ -384,9 +379,7 @@ impl<I: TokenId> Vocabulary<I> {
         out: &mut Segmentation,
     ) -> Result<(), AlignError> {
         out.clear();
-        self.inner
-            .pipeline
-            .encode(self.tables(), bytes, opening, out)
+        self.inner.pipeline.encode(bytes, opening, out)
     }
 
     /// The kind of opening of text after these tokens.
