@@ -80,12 +80,10 @@ pub struct Answer {
     /// Number of plain steps that are due, and number of rounds since the last one.
     due: f64,
     since: usize,
-    tokens: usize,
-    seconds: f64,
-    /// The same seconds, with those of disturbed rounds limited.
+    /// Tokens and seconds so far, without those of plain decoding.
+    pub(super) ledger: Ledger,
+    /// Seconds of its rounds, with those of disturbed ones limited.
     settled: f64,
-    prefill: f64,
-    pub(super) recording: f64,
     /// The answer as copies alone would have made it.
     copies: Option<Replay>,
 }
@@ -116,11 +114,12 @@ impl Answer {
             pause: LOOKS_AGAIN,
             due: 0.0,
             since: 0,
-            tokens: 0,
-            seconds: 0.0,
+            ledger: Ledger {
+                answers: 1,
+                rested: u64::from(way == Way::Plain),
+                ..Ledger::default()
+            },
             settled: 0.0,
-            prefill: 0.0,
-            recording: 0.0,
             copies: None,
         }
     }
@@ -137,12 +136,12 @@ impl Answer {
 
     /// Adds the seconds in which the drafter read the prompt.
     pub fn read(&mut self, seconds: f64) {
-        self.prefill += seconds;
+        self.ledger.prefill += seconds;
     }
 
     /// Adds seconds of recording for learning, which are not part of [rounds](Self::observe).
     pub fn recorded(&mut self, seconds: f64) {
-        self.recording += seconds;
+        self.ledger.learning += seconds;
     }
 
     /// Adds the answer as copies alone would have made it, from which the controller knows what
@@ -176,8 +175,8 @@ impl Answer {
         if plain && self.rests.is_none() && self.way != Way::Plain {
             self.sums.beside(rest);
         }
-        self.tokens += round.tokens;
-        self.seconds += round.draft + round.rest;
+        self.ledger.tokens += round.tokens as u64;
+        self.ledger.rounds += round.draft + round.rest;
         self.settled += draft + rest;
         self.since = if plain { 0 } else { self.since + 1 };
         if self.way == Way::Plain {
@@ -212,20 +211,20 @@ impl Answer {
 
     /// The part of the variance of the answer's saving that is due to chance in its rounds.
     pub(super) fn chance(&self) -> f64 {
-        let steps = (self.tokens as f64).max(1.0);
+        let steps = (self.ledger.tokens as f64).max(1.0);
         self.chance.rounds * self.chance.variance() / (steps * steps)
     }
 
     /// Seconds of the answer, including the drafter's reading of the prompt.
     pub(super) fn seconds(&self) -> f64 {
-        self.seconds + self.prefill
+        self.ledger.rounds + self.ledger.prefill
     }
 
     /// Seconds that plain decoding would have taken, without disturbances.
     pub(super) fn plain(&self, steps: &Steps) -> f64 {
         match self.way {
             Way::Plain => self.settled,
-            _ => steps.plain_step(&self.sums) * self.tokens as f64,
+            _ => steps.plain_step(&self.sums) * self.ledger.tokens as f64,
         }
     }
 
@@ -241,21 +240,15 @@ impl Answer {
 
     /// Seconds lost in comparison with plain decoding.
     pub(super) fn lost(&self, steps: &Steps) -> f64 {
-        self.settled + self.prefill - self.plain(steps)
+        self.settled + self.ledger.prefill - self.plain(steps)
     }
 
     pub(super) fn ledger(&self, steps: &Steps) -> Ledger {
         // A disturbance of the rounds would have disturbed plain decoding, too.
-        let disturbed = self.seconds - self.settled;
+        let disturbed = self.ledger.rounds - self.settled;
         Ledger {
-            answers: 1,
-            rested: u64::from(self.way == Way::Plain),
-            tokens: self.tokens as u64,
             plain: self.plain(steps) + disturbed,
-            rounds: self.seconds,
-            prefill: self.prefill,
-            learning: self.recording,
-            updates: 0,
+            ..self.ledger
         }
     }
 }

@@ -307,7 +307,7 @@ impl Controller {
         }
         self.exploring = self.exploring.min(MOST_EXPLORING * known.mean);
         self.guard.pass(lost, plain, first);
-        self.guard.charge(answer.recording);
+        self.guard.charge(answer.ledger.learning);
         self.known.insert(answer.target, known);
         learns
     }
