@@ -170,6 +170,10 @@ mod tests {
         }
     }
 
+    fn plan(copy: usize, draft: bool) -> CopyPlan {
+        CopyPlan { copy, draft }
+    }
+
     fn found() -> Found {
         Found {
             matched: 4,
@@ -186,13 +190,7 @@ mod tests {
             let mut policy =
                 CopyOrDraft::new(ConstantLength(4), &mut *record, costs, 4, true, Some(16));
             let found = (i % 2 == 0).then_some(&found);
-            let plan = found.map_or(
-                CopyPlan {
-                    copy: 0,
-                    draft: true,
-                },
-                |found| policy.plan_copy(found),
-            );
+            let plan = found.map_or(plan(0, true), |found| policy.plan_copy(found));
             let k = if plan.draft { policy.next_len() } else { 0 };
             let copied = &[1, 2, 3, 4, 5, 6][..plan.copy];
             let stands = if copies { plan.copy } else { 0 };
@@ -272,36 +270,9 @@ mod tests {
     #[test]
     fn it_does_what_has_paid() {
         // Everything is accepted, and verification is free, so everything is proposed.
-        assert_eq!(
-            choice(true, true),
-            (
-                CopyPlan {
-                    copy: 6,
-                    draft: true
-                },
-                4
-            )
-        );
-        assert_eq!(
-            choice(true, false),
-            (
-                CopyPlan {
-                    copy: 6,
-                    draft: false
-                },
-                0
-            )
-        );
-        assert_eq!(
-            choice(false, true),
-            (
-                CopyPlan {
-                    copy: 0,
-                    draft: true
-                },
-                4
-            )
-        );
+        assert_eq!(choice(true, true), (plan(6, true), 4));
+        assert_eq!(choice(true, false), (plan(6, false), 0));
+        assert_eq!(choice(false, true), (plan(0, true), 4));
         let (plan, k) = choice(false, false);
         assert_eq!((plan.draft, k), (false, 0));
     }
@@ -387,11 +358,7 @@ mod tests {
                     true,
                     Some(8),
                 );
-                let nothing = CopyPlan {
-                    copy: 0,
-                    draft: true,
-                };
-                let plan = found.map_or(nothing, |found| policy.plan_copy(found));
+                let plan = found.map_or(plan(0, true), |found| policy.plan_copy(found));
                 let k = if plan.draft { policy.next_len() } else { 0 };
                 policy.observe(&play(plan, k));
             })
@@ -401,7 +368,7 @@ mod tests {
         fn fixed(self, copy: usize, k: usize) -> f64 {
             self.rate(|found, play| {
                 let copy = found.map_or(0, |_| copy);
-                play(CopyPlan { copy, draft: k > 0 }, k);
+                play(plan(copy, k > 0), k);
             })
         }
     }
