@@ -194,7 +194,8 @@ impl NgramCache {
             if self.trie.entry(entry).target != target.0 {
                 return self.claim(entry, target);
             }
-            let count = self.touch(entry);
+            let count = self.trie.entry(entry).count.saturating_add(1);
+            self.recount(entry, count);
             return Insertion::Known { count };
         }
         if !self.trie.has_room(draft.len()) || !self.fits_alone(draft.len()) {
@@ -262,12 +263,8 @@ impl NgramCache {
             target: kept,
             count: before,
         };
-        let stored = self.trie.entry_mut(entry);
-        (stored.target, stored.count) = (target.0, count);
-        if let Some(order) = &mut self.order {
-            order.remove(entry, before);
-            order.insert(entry, count);
-        }
+        self.trie.entry_mut(entry).target = target.0;
+        self.recount(entry, count);
         self.generation += 1;
         Insertion::Replaced { before: kept }
     }
@@ -307,12 +304,7 @@ impl NgramCache {
             ranked.sort_by_key(|&entry| self.trie.entry(entry).count);
         }
         self.config = config;
-        self.order = config.eviction.empty_order();
-        if let Some(order) = &mut self.order {
-            for entry in ranked {
-                order.insert(entry, self.trie.entry(entry).count);
-            }
-        }
+        self.rank(ranked);
         let before = self.len();
         while self.is_over() && self.evict().is_some() {}
         before - self.len()
@@ -335,18 +327,23 @@ impl NgramCache {
             let path = ngram.draft.iter().map(|d| d.0);
             moved.insert(entry, trie.insert(path, ngram.target.0, ngram.count));
         }
-        self.order = self.config.eviction.empty_order();
-        if let Some(order) = &mut self.order {
-            for new in ranked.iter().filter_map(|old| moved.get(old)) {
-                order.insert(*new, trie.entry(*new).count);
-            }
-        }
+        self.trie = trie;
+        self.rank(ranked.iter().filter_map(|old| moved.get(old).copied()));
         let rivals = std::mem::take(&mut self.rivals).into_iter();
         self.rivals = rivals
             .filter_map(|(entry, rival)| Some((*moved.get(&entry)?, rival)))
             .collect();
-        self.trie = trie;
         self.generation += 1;
+    }
+
+    /// Begins the eviction order anew with these entries, next victim first.
+    fn rank(&mut self, entries: impl IntoIterator<Item = u32>) {
+        self.order = self.config.eviction.empty_order();
+        if let Some(order) = &mut self.order {
+            for entry in entries {
+                order.insert(entry, self.trie.entry(entry).count);
+            }
+        }
     }
 
     /// True if an n-gram of this many tokens would fit within the limits as the only one.
@@ -424,16 +421,13 @@ impl NgramCache {
         }
     }
 
-    fn touch(&mut self, entry: u32) -> u32 {
-        let stored = self.trie.entry_mut(entry);
-        let before = stored.count;
-        stored.count = before.saturating_add(1);
-        let count = stored.count;
+    /// Sets the count of an entry, which makes it the most recently used one of that count.
+    fn recount(&mut self, entry: u32, count: u32) {
+        let before = std::mem::replace(&mut self.trie.entry_mut(entry).count, count);
         if let Some(order) = &mut self.order {
             order.remove(entry, before);
             order.insert(entry, count);
         }
-        count
     }
 
     fn evict(&mut self) -> Option<Ngram> {
