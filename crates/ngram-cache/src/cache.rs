@@ -190,7 +190,7 @@ impl NgramCache {
         if draft.len() < 2 || draft.iter().any(|d| d.0 >= END) {
             return Insertion::Invalid;
         }
-        if let Some(entry) = self.find(draft) {
+        if let Some(entry) = self.trie.find(draft) {
             if self.trie.entry(entry).target != target.0 {
                 return self.claim(entry, target);
             }
@@ -201,7 +201,7 @@ impl NgramCache {
         if !self.trie.has_room(draft.len()) || !self.fits_alone(draft.len()) {
             return Insertion::Full;
         }
-        let entry = self.trie.insert(draft.iter().map(|d| d.0), target.0, 1);
+        let entry = self.trie.insert(draft, target.0, 1);
         let mut victims = Vec::new();
         // The new n-gram is in no order yet, so it cannot be a victim.
         while self.is_over() {
@@ -271,7 +271,7 @@ impl NgramCache {
 
     /// The n-gram of exactly these draft tokens.
     pub fn get(&self, draft: &[DraftId]) -> Option<Ngram> {
-        Some(self.ngram(self.find(draft)?))
+        Some(self.ngram(self.trie.find(draft)?))
     }
 
     /// The longest stored n-gram that `draft` starts with.
@@ -324,8 +324,8 @@ impl NgramCache {
         let mut moved = BTreeMap::new();
         for entry in self.sorted_entries() {
             let ngram = self.ngram(entry);
-            let path = ngram.draft.iter().map(|d| d.0);
-            moved.insert(entry, trie.insert(path, ngram.target.0, ngram.count));
+            let new = trie.insert(&ngram.draft, ngram.target.0, ngram.count);
+            moved.insert(entry, new);
         }
         self.trie = trie;
         self.rank(ranked.iter().filter_map(|old| moved.get(old).copied()));
@@ -397,8 +397,7 @@ impl NgramCache {
         count: u32,
         rival: Rival,
     ) {
-        let path = draft.iter().map(|d| d.0);
-        let entry = self.trie.insert(path, target.0, count);
+        let entry = self.trie.insert(draft, target.0, count);
         if let Some(order) = &mut self.order {
             order.insert(entry, count);
         }
@@ -408,14 +407,10 @@ impl NgramCache {
         self.generation += 1;
     }
 
-    pub(crate) fn find(&self, draft: &[DraftId]) -> Option<u32> {
-        self.trie.find(draft.iter().map(|d| d.0))
-    }
-
     pub(crate) fn ngram(&self, entry: u32) -> Ngram {
         let stored = self.trie.entry(entry);
         Ngram {
-            draft: self.trie.path(entry).into_iter().map(DraftId).collect(),
+            draft: self.trie.path(entry),
             target: TargetId(stored.target),
             count: stored.count,
         }

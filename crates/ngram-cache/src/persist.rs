@@ -183,7 +183,7 @@ fn parse(body: &[u8]) -> Result<NgramCache, (usize, &'static str)> {
         if count == 0 || (config.eviction == Eviction::Lfu && count < last_count) {
             return Err(malformed("count is zero or out of eviction order"));
         }
-        if cache.find(&draft).is_some() {
+        if cache.trie.find(&draft).is_some() {
             return Err(malformed("the same n-gram stands twice"));
         }
         if !cache.trie.has_room(draft.len()) {

@@ -10,6 +10,8 @@
 //!   from the root;
 //! - every arena slot is either reachable from the root or in exactly one free chain.
 
+use vocab_align::DraftId;
+
 use crate::memory::{heap_bytes, reserve_slack};
 use crate::pool::{Children, Edge, EdgePool, Link, MAX_LABEL, NONE, Place};
 
@@ -156,37 +158,27 @@ impl Trie {
     }
 
     /// The entry of exactly this n-gram.
-    pub(crate) fn find(&self, path: impl IntoIterator<Item = u32>) -> Option<u32> {
+    pub(crate) fn find(&self, path: &[DraftId]) -> Option<u32> {
         let mut at = Link::node(ROOT);
-        for label in path {
-            at = self.child(at, label)?;
+        for token in path {
+            at = self.child(at, token.0)?;
         }
         self.entry_at(at)
     }
 
-    /// Adds an n-gram that is not stored yet, with the labels below [`END`] and at least two of them.
-    pub(crate) fn insert(
-        &mut self,
-        path: impl IntoIterator<Item = u32>,
-        target: u32,
-        count: u32,
-    ) -> u32 {
+    /// Adds an n-gram that is not stored yet, with ids below [`END`] and at least two of them.
+    pub(crate) fn insert(&mut self, path: &[DraftId], target: u32, count: u32) -> u32 {
         let entry = self.new_entry(target, count);
-        let mut labels = path.into_iter().peekable();
         let mut node = ROOT;
-        while let Some(label) = labels.next() {
-            let is_last = labels.peek().is_none();
-            match (
-                self.child(Link::node(node), label).map(Link::place),
-                is_last,
-            ) {
-                (None, true) => {
+        for (i, &DraftId(label)) in path.iter().enumerate() {
+            match self.child(Link::node(node), label).map(Link::place) {
+                None if i + 1 == path.len() => {
                     self.hang(entry, node, label);
                     return entry;
                 }
-                (None, false) => node = self.new_node(node, label),
-                (Some(Place::Node(next)), _) => node = next,
-                (Some(Place::Entry(shorter)), _) => node = self.push_down(shorter, node, label),
+                None => node = self.new_node(node, label),
+                Some(Place::Node(next)) => node = next,
+                Some(Place::Entry(shorter)) => node = self.push_down(shorter, node, label),
             }
         }
         self.hang(entry, node, END);
@@ -206,19 +198,20 @@ impl Trie {
     }
 
     /// The draft tokens of an entry, read upwards from its leaf.
-    pub(crate) fn path(&self, entry: u32) -> Vec<u32> {
+    pub(crate) fn path(&self, entry: u32) -> Vec<DraftId> {
         let mut node = self.entries[entry as usize].parent;
         let edges = self.node_edges(node);
         let label = self
             .position_of(node, Link::entry(entry))
             .map(|at| edges[at].label);
-        let mut path: Vec<u32> = label.into_iter().filter(|&l| l != END).collect();
+        let label = label.filter(|label| *label != END);
+        let mut path: Vec<DraftId> = label.map(DraftId).into_iter().collect();
         while node != ROOT {
             // A freed entry names no node.
             let Some(inner) = self.nodes.get(node as usize) else {
                 break;
             };
-            path.push(inner.label);
+            path.push(DraftId(inner.label));
             node = inner.parent;
         }
         path.reverse();

@@ -34,14 +34,14 @@ impl NgramCache {
 
     /// The n-gram of exactly these draft tokens.
     pub fn entry_of(&self, draft: &[DraftId]) -> Option<EntryId> {
-        self.find(draft).map(EntryId)
+        self.trie.find(draft).map(EntryId)
     }
 
     /// The draft tokens of an n-gram, from a valid identifier. An outdated one never panics, but
     /// gives the tokens of another n-gram, other tokens or `None`.
     pub fn spelling(&self, entry: EntryId) -> Option<Vec<DraftId>> {
         self.trie.target(entry.0)?;
-        Some(self.trie.path(entry.0).into_iter().map(DraftId).collect())
+        Some(self.trie.path(entry.0))
     }
 
     /// The position before any draft token.
