@@ -14,85 +14,6 @@ const QWEN_WORDS: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-/// Classes that transformers builds anew and that are not supported here; no listed model needs
-/// them.
-const OTHERS: [&str; 38] = [
-    "AlbertTokenizer",
-    "BartTokenizer",
-    "BarthezTokenizer",
-    "BigBirdTokenizer",
-    "BlenderbotTokenizer",
-    "CLIPTokenizer",
-    "CamembertTokenizer",
-    "CodeGenTokenizer",
-    "DebertaTokenizer",
-    "DebertaV2Tokenizer",
-    "EsmcTokenizer",
-    "HerbertTokenizer",
-    "LEDTokenizer",
-    "LasrTokenizer",
-    "LayoutLMv3Tokenizer",
-    "LayoutXLMTokenizer",
-    "LukeTokenizer",
-    "MBart50Tokenizer",
-    "MBartTokenizer",
-    "MLukeTokenizer",
-    "MarkupLMTokenizer",
-    "MvpTokenizer",
-    "NllbTokenizer",
-    "NougatTokenizer",
-    "OpenAIGPTTokenizer",
-    "PegasusTokenizer",
-    "Qwen3_5Tokenizer",
-    "ReformerTokenizer",
-    "RemBertTokenizer",
-    "RobertaTokenizer",
-    "SeamlessM4TTokenizer",
-    "Siglip2Tokenizer",
-    "T5Tokenizer",
-    "UdopTokenizer",
-    "WhisperTokenizer",
-    "XGLMTokenizer",
-    "XLMRobertaTokenizer",
-    "XLNetTokenizer",
-];
-
-/// Families whose `tokenizer.json` counts as it is written, whatever class is named. Many of them
-/// are decoded by a worker of PyTorch alone.
-const AS_WRITTEN: [&str; 32] = [
-    "arctic",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "flex_olmo",
-    "glm",
-    "glm4",
-    "glm4_moe",
-    "glm4_moe_lite",
-    "gpt_bigcode",
-    "granite",
-    "granitemoe",
-    "granitemoehybrid",
-    "granitemoeshared",
-    "internlm2",
-    "internlm3",
-    "jamba",
-    "mimo_v2_flash",
-    "minicpm3",
-    "minimax_m2",
-    "ministral",
-    "ministral3",
-    "mistral",
-    "mistral3",
-    "mixtral",
-    "nemotron",
-    "olmo2",
-    "olmo3",
-    "olmo_hybrid",
-    "persimmon",
-    "phi3",
-    "phimoe",
-    "stablelm",
-];
 
 /// A tokenizer class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +46,14 @@ impl Class {
         let registered = match family {
             "qwen2" | "qwen3" | "qwen2_moe" | "qwen3_moe" => Some("Qwen2Tokenizer"),
             "gemma2" | "gemma3" | "gemma3_text" => Some("GemmaTokenizer"),
-            _ if AS_WRITTEN.contains(&family) => Some(WRITTEN),
+            // Their `tokenizer.json` counts as it is written, whatever class is named. Many of them
+            // are decoded by a worker of PyTorch alone.
+            "arctic" | "ernie4_5" | "ernie4_5_moe" | "flex_olmo" | "glm" | "glm4" | "glm4_moe"
+            | "glm4_moe_lite" | "gpt_bigcode" | "granite" | "granitemoe" | "granitemoehybrid"
+            | "granitemoeshared" | "internlm2" | "internlm3" | "jamba" | "mimo_v2_flash"
+            | "minicpm3" | "minimax_m2" | "ministral" | "ministral3" | "mistral" | "mistral3"
+            | "mixtral" | "nemotron" | "olmo2" | "olmo3" | "olmo_hybrid" | "persimmon" | "phi3"
+            | "phimoe" | "stablelm" => Some(WRITTEN),
             _ => None,
         };
         // Files of these families are known to name a wrong class.
@@ -140,15 +68,22 @@ impl Class {
             (Some(named), _) => named,
             (None, registered) => registered.unwrap_or(WRITTEN),
         };
-        Ok(match name {
-            "LlamaTokenizer" => Self::Llama,
-            "CodeLlamaTokenizer" => Self::CodeLlama,
-            "GemmaTokenizer" => Self::Gemma,
-            "Qwen2Tokenizer" => Self::Qwen2,
-            "GPT2Tokenizer" => Self::Gpt2,
-            "GPTNeoXTokenizer" => Self::GptNeoX,
-            "CohereTokenizer" => Self::Cohere,
-            other if OTHERS.contains(&other) => return Err(other.to_owned()),
+        Ok(match name.strip_suffix("Tokenizer").unwrap_or_default() {
+            "Llama" => Self::Llama,
+            "CodeLlama" => Self::CodeLlama,
+            "Gemma" => Self::Gemma,
+            "Qwen2" => Self::Qwen2,
+            "GPT2" => Self::Gpt2,
+            "GPTNeoX" => Self::GptNeoX,
+            "Cohere" => Self::Cohere,
+            // Classes that transformers builds anew and that are not supported here; no listed
+            // model needs them.
+            "Albert" | "Bart" | "Barthez" | "BigBird" | "Blenderbot" | "CLIP" | "Camembert"
+            | "CodeGen" | "Deberta" | "DebertaV2" | "Esmc" | "Herbert" | "LED" | "Lasr"
+            | "LayoutLMv3" | "LayoutXLM" | "Luke" | "MBart50" | "MBart" | "MLuke" | "MarkupLM"
+            | "Mvp" | "Nllb" | "Nougat" | "OpenAIGPT" | "Pegasus" | "Qwen3_5" | "Reformer"
+            | "RemBert" | "Roberta" | "SeamlessM4T" | "Siglip2" | "T5" | "Udop" | "Whisper"
+            | "XGLM" | "XLMRoberta" | "XLNet" => return Err(name.to_owned()),
             _ => Self::AsWritten,
         })
     }
