@@ -289,7 +289,7 @@ fn slope(sums: &[[f64; 2]]) -> f64 {
 }
 
 /// Adds so many rounds of `seconds` each.
-fn add(sums: &mut Vec<[f64; 2]>, at: usize, rounds: f64, seconds: f64) {
+pub(crate) fn add(sums: &mut Vec<[f64; 2]>, at: usize, rounds: f64, seconds: f64) {
     if sums.len() <= at {
         sums.resize(at + 1, [0.0; 2]);
     }

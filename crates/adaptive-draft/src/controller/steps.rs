@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Costs;
+use crate::measured::add;
 
 /// Weight of the default costs of the target's forwards, in rounds.
 const PRIOR: f64 = 3.0;
@@ -23,12 +24,7 @@ pub(super) struct Sums(Vec<[f64; 2]>, [f64; 2]);
 
 impl Sums {
     pub(super) fn add(&mut self, positions: usize, seconds: f64) {
-        let at = place(positions);
-        if self.0.len() <= at {
-            self.0.resize(at + 1, [0.0; 2]);
-        }
-        self.0[at][0] += 1.0;
-        self.0[at][1] += seconds;
+        add(&mut self.0, place(positions), 1.0, seconds);
     }
 
     /// Adds a plain step between speculated rounds, separately from [`add`](Self::add). Plain steps
