@@ -19,13 +19,9 @@ pub(crate) struct TokenizerFile {
     pub(crate) byte_fallback: bool,
     /// Model tokens in no particular order, with distinct ids.
     pub(crate) tokens: Vec<(String, u32)>,
-    pub(crate) added: Vec<AddedToken>,
     pub(crate) unk: Option<String>,
-    pub(crate) normalizer: Value,
-    pub(crate) pre_tokenizer: Value,
-    pub(crate) post_processor: Value,
-    /// The `model` section without dropout, safe to hand to the `tokenizers` crate.
-    pub(crate) model: Value,
+    /// All of the file, its model without dropout and safe to hand to the `tokenizers` crate.
+    pub(crate) raw: RawFile,
     /// Number of rows of the embedding of the model that reads these tokens, if known.
     pub(crate) rows: Option<usize>,
     /// True if the names of special tokens are ordinary text in every text
@@ -146,10 +142,6 @@ impl TokenizerFile {
         splits_specials: bool,
         rows: Option<usize>,
     ) -> Result<Self, AlignError> {
-        let check = Check { name };
-        if mentions(&raw.normalizer, "ByteLevel") {
-            return Err(check.unsupported("normalizer", "a ByteLevel normalizer"));
-        }
         let byte_fallback = raw.model["byte_fallback"].as_bool().unwrap_or(false)
             || mentions(&raw.decoder, "ByteFallback");
         let spelling = if raw.is_byte_level() {
@@ -159,34 +151,33 @@ impl TokenizerFile {
         } else {
             Spelling::Plain
         };
-        let (tokens, unk) = check.model(&raw.model)?;
-        check.added(&raw.added_tokens)?;
-        let beyond = |(_, id): &&(String, u32)| rows.is_some_and(|rows| *id as usize >= rows);
-        if let (Some(rows), Some((content, id))) = (rows, tokens.iter().find(beyond)) {
-            let message = format!(
-                "id {id} is beyond the {rows} rows of the model's embedding (`vocab_size`)"
-            );
-            return Err(check.key(format!("model.vocab[{content:?}]"), message));
-        }
-        let mut model = raw.model;
-        if let Some(fields) = model.as_object_mut() {
-            // Dropout makes encoding random; the canonical tokens are those without it.
-            fields.remove("dropout");
-        }
-        Ok(Self {
+        let mut file = Self {
             name: name.to_owned(),
             spelling,
             byte_fallback,
-            tokens,
-            added: raw.added_tokens,
-            unk,
-            normalizer: raw.normalizer,
-            pre_tokenizer: raw.pre_tokenizer,
-            post_processor: raw.post_processor,
-            model,
+            tokens: Vec::new(),
+            unk: None,
+            raw,
             rows,
             splits_specials,
-        })
+        };
+        if mentions(&file.raw.normalizer, "ByteLevel") {
+            return Err(file.unsupported("normalizer", "a ByteLevel normalizer"));
+        }
+        (file.tokens, file.unk) = file.model(&file.raw.model)?;
+        file.check_added()?;
+        let beyond = |(_, id): &&(String, u32)| !file.has_row(*id);
+        if let (Some(rows), Some((content, id))) = (rows, file.tokens.iter().find(beyond)) {
+            let message = format!(
+                "id {id} is beyond the {rows} rows of the model's embedding (`vocab_size`)"
+            );
+            return Err(file.key(format!("model.vocab[{content:?}]"), message));
+        }
+        if let Some(fields) = file.raw.model.as_object_mut() {
+            // Dropout makes encoding random; the canonical tokens are those without it.
+            fields.remove("dropout");
+        }
+        Ok(file)
     }
 
     pub(crate) fn has_row(&self, id: u32) -> bool {
@@ -208,52 +199,16 @@ impl TokenizerFile {
     }
 
     pub(crate) fn key(&self, key: impl Into<String>, message: impl Into<String>) -> AlignError {
-        Check { name: &self.name }.key(key, message)
-    }
-
-    pub(crate) fn unsupported(&self, key: &str, what: impl Into<String>) -> AlignError {
-        Check { name: &self.name }.unsupported(key, what)
-    }
-}
-
-/// True if a component, or one inside a `Sequence`, has this type.
-fn mentions(component: &Value, kind: &str) -> bool {
-    component["type"] == kind
-        || ["normalizers", "pretokenizers", "decoders"]
-            .iter()
-            .filter_map(|key| component[*key].as_array())
-            .flatten()
-            .any(|part| mentions(part, kind))
-}
-
-fn writes_space_sign(raw: &RawFile) -> bool {
-    let replaces = |component: &Value| {
-        mentions(component, "Replace")
-            && component.to_string().contains(crate::spelling::SPACE_SIGN)
-    };
-    mentions(&raw.pre_tokenizer, "Metaspace")
-        || mentions(&raw.decoder, "Metaspace")
-        || replaces(&raw.normalizer)
-        || replaces(&raw.decoder)
-}
-
-/// Builder of errors that name the file.
-struct Check<'a> {
-    name: &'a str,
-}
-
-impl Check<'_> {
-    fn key(&self, key: impl Into<String>, message: impl Into<String>) -> AlignError {
         AlignError::Key {
-            file: self.name.to_owned(),
+            file: self.name.clone(),
             key: key.into(),
             message: message.into(),
         }
     }
 
-    fn unsupported(&self, key: &str, what: impl Into<String>) -> AlignError {
+    pub(crate) fn unsupported(&self, key: &str, what: impl Into<String>) -> AlignError {
         AlignError::Unsupported {
-            file: self.name.to_owned(),
+            file: self.name.clone(),
             key: key.to_owned(),
             what: what.into(),
             hint: "byte-level and SentencePiece-style BPE or Unigram tokenizers are",
@@ -360,7 +315,8 @@ impl Check<'_> {
         Ok((tokens, unk))
     }
 
-    fn added(&self, added: &[AddedToken]) -> Result<(), AlignError> {
+    fn check_added(&self) -> Result<(), AlignError> {
+        let added = &self.raw.added_tokens;
         match added.iter().position(|token| u64::from(token.id) >= MAX_ID) {
             Some(i) => Err(self.key(
                 format!("added_tokens[{i}].id"),
@@ -369,4 +325,25 @@ impl Check<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// True if a component, or one inside a `Sequence`, has this type.
+fn mentions(component: &Value, kind: &str) -> bool {
+    component["type"] == kind
+        || ["normalizers", "pretokenizers", "decoders"]
+            .iter()
+            .filter_map(|key| component[*key].as_array())
+            .flatten()
+            .any(|part| mentions(part, kind))
+}
+
+fn writes_space_sign(raw: &RawFile) -> bool {
+    let replaces = |component: &Value| {
+        mentions(component, "Replace")
+            && component.to_string().contains(crate::spelling::SPACE_SIGN)
+    };
+    mentions(&raw.pre_tokenizer, "Metaspace")
+        || mentions(&raw.decoder, "Metaspace")
+        || replaces(&raw.normalizer)
+        || replaces(&raw.decoder)
 }

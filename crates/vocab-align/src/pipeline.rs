@@ -113,13 +113,14 @@ enum Stages {
 
 impl Pipeline {
     pub(crate) fn new(file: &TokenizerFile, tables: Tables) -> Result<Self, AlignError> {
-        let bare = Bare::of(&file.normalizer, &file.pre_tokenizer)
+        let bare = Bare::of(&file.raw.normalizer, &file.raw.pre_tokenizer)
             .map_err(|what| file.unsupported("pre_tokenizer", what))?;
-        let library = library(file, &file.added)?;
+        let added = &file.raw.added_tokens;
+        let library = library(file, added)?;
         // A marker in a model's text is ordinary text for a model that has no row for that token.
-        let rowed = file.added.iter().filter(|token| file.has_row(token.id));
+        let rowed = added.iter().filter(|token| file.has_row(token.id));
         let rowed: Vec<AddedToken> = rowed.cloned().collect();
-        let mut text_only = match rowed.len() == file.added.len() {
+        let mut text_only = match rowed.len() == added.len() {
             true => library.get_added_vocabulary().clone(),
             false => self::library(file, &rowed)?.get_added_vocabulary().clone(),
         };
@@ -135,9 +136,9 @@ impl Pipeline {
             bare_normalizer: file.component("normalizer", &bare.normalizer)?,
             bare_pre_tokenizer: file.component("pre_tokenizer", &bare.pre_tokenizer)?,
             prefix: bare.prefix,
-            added_text: file.added.iter().any(|token| !token.special),
+            added_text: added.iter().any(|token| !token.special),
             joints: (file.spelling != Spelling::ByteLevel).then(|| Joints::new(file)),
-            far_sighted: looks_far_ahead(&file.pre_tokenizer),
+            far_sighted: looks_far_ahead(&file.raw.pre_tokenizer),
             unknown,
             library,
         })
@@ -422,9 +423,9 @@ impl Pipeline {
 fn library(file: &TokenizerFile, added: &[AddedToken]) -> Result<Library, AlignError> {
     let mut library = TokenizerBuilder::new()
         .with_model(model(file)?)
-        .with_normalizer(file.component("normalizer", &file.normalizer)?)
-        .with_pre_tokenizer(file.component("pre_tokenizer", &file.pre_tokenizer)?)
-        .with_post_processor(file.component("post_processor", &file.post_processor)?)
+        .with_normalizer(file.component("normalizer", &file.raw.normalizer)?)
+        .with_pre_tokenizer(file.component("pre_tokenizer", &file.raw.pre_tokenizer)?)
+        .with_post_processor(file.component("post_processor", &file.raw.post_processor)?)
         .with_decoder(None)
         .build()
         .map_err(|error| file.key("model", error.to_string()))?;
@@ -468,10 +469,11 @@ fn library(file: &TokenizerFile, added: &[AddedToken]) -> Result<Library, AlignE
 
 /// The `tokenizers` model of a checked file.
 fn model(file: &TokenizerFile) -> Result<ModelWrapper, AlignError> {
-    let model = if file.model["merges"].is_array() {
-        BPE::deserialize(&file.model).map(ModelWrapper::BPE)
+    let section = &file.raw.model;
+    let model = if section["merges"].is_array() {
+        BPE::deserialize(section).map(ModelWrapper::BPE)
     } else {
-        Unigram::deserialize(&file.model).map(ModelWrapper::Unigram)
+        Unigram::deserialize(section).map(ModelWrapper::Unigram)
     };
     model.map_err(|error| file.key("model", error.to_string()))
 }

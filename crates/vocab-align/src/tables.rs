@@ -201,11 +201,11 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
     let model = file.tokens.iter().map(|(content, id)| (content, *id));
     // What the model has no row for is never read or written.
     let rowed = |token: &&AddedToken| file.has_row(token.id);
-    let added = file.added.iter().filter(rowed);
+    let added = file.raw.added_tokens.iter().filter(rowed);
     let added = added.map(|token| (&token.content, token.id));
     let last = model.chain(added).max_by_key(|(_, id)| *id);
     let len = last.map_or(0, |(_, id)| id as usize + 1);
-    let tokens = file.tokens.len() + file.added.len();
+    let tokens = file.tokens.len() + file.raw.added_tokens.len();
     if let Some((content, id)) = last.filter(|_| len > tokens + MOST_UNUSED) {
         let message =
             format!("{content:?} has id {id}, far beyond the {tokens} tokens of the file");
@@ -232,7 +232,7 @@ fn entries<'a>(file: &'a TokenizerFile, hints: &RoleHints) -> Result<Vec<Entry<'
         };
     }
     let rowed = |(_, token): &(usize, &AddedToken)| file.has_row(token.id);
-    for (i, token) in file.added.iter().enumerate().filter(rowed) {
+    for (i, token) in file.raw.added_tokens.iter().enumerate().filter(rowed) {
         let entry = &mut entries[token.id as usize];
         if entry.kind != Kind::Unused && entry.content != token.content {
             let message = format!("id {} is already taken by {:?}", token.id, entry.content);

@@ -119,10 +119,11 @@ impl<I: TokenId> Vocabulary<I> {
         let file = TokenizerFile::new(raw, name, beside.splits_specials(), rows)?;
         let tables = Tables::new(&file, &beside.hints())?;
         let pipeline = Pipeline::new(&file, tables)?;
-        let mut added = file.added.clone();
-        added.sort_by_key(|token| token.id);
-        let beyond = file.added.iter().filter(|token| !file.has_row(token.id));
+        let added = &file.raw.added_tokens;
+        let beyond = added.iter().filter(|token| !file.has_row(token.id));
         let beyond = beyond.map(|token| (token.id, token.content.clone()));
+        let mut added = added.clone();
+        added.sort_by_key(|token| token.id);
         let inner = Arc::new(Inner {
             frame: pipeline.whole("", true)?,
             pipeline,
