@@ -427,7 +427,7 @@ impl NgramCache {
 
     fn evict(&mut self) -> Option<Ngram> {
         let order = self.order.as_mut()?;
-        let entry = order.victim()?;
+        let entry = order.iter().next()?;
         order.remove(entry, self.trie.entry(entry).count);
         let victim = self.ngram(entry);
         self.trie.remove(entry);

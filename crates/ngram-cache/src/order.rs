@@ -51,11 +51,6 @@ impl Order {
         size_of::<Slot>()
     }
 
-    /// The entry to evict next.
-    pub(crate) fn victim(&self) -> Option<u32> {
-        (self.head != NONE).then_some(self.head)
-    }
-
     /// All entries, next victim first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         let mut next = self.head;
