@@ -12,17 +12,9 @@ pub(super) struct Array {
     pub(super) exclusive: bool,
     /// Jobs by the number of their task.
     pub(super) tasks: BTreeMap<u32, JobId>,
-    pub(super) after: After,
-}
-
-/// Dependency of an array.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum After {
-    Nothing,
-    /// Each task waits for the success of the task with the same number.
-    Twin(ArrayRef),
-    /// All tasks wait for the end of all of these, whether successful or not.
-    Ended(Vec<(ArrayRef, u32)>),
+    /// The array before this one: each task waits for the success of the task there with the same
+    /// number.
+    pub(super) twin: Option<ArrayRef>,
 }
 
 /// Reference to an array: one that Slurm has, or one of this plan.
@@ -39,6 +31,9 @@ pub(super) struct Plan {
     pub(super) blocked: Vec<(JobId, String)>,
 }
 
+/// A task: its array, and its number there.
+type Place = (ArrayRef, u32);
+
 /// Plans arrays of at most `limit` tasks for `open` jobs. The jobs come stage by stage, each stage
 /// after those that it needs. `on_disk` has the states of the jobs that they need.
 pub(super) fn plan(
@@ -50,115 +45,73 @@ pub(super) fn plan(
     let in_queue = |(id, task): (&JobId, &TaskRef)| {
         (id.clone(), (ArrayRef::Queued(task.job.clone()), task.task))
     };
-    let mut planner = Planner {
-        plan: Plan::default(),
-        places: queued.iter().map(in_queue).collect(),
-        limit: limit.max(1),
-    };
+    // The task of every job that is in the queue or in the plan.
+    let mut places: HashMap<JobId, Place> = queued.iter().map(in_queue).collect();
+    let mut plan = Plan::default();
     for job in open {
-        match planner.after(job, on_disk) {
-            Ok(None) => planner.add_free(job),
-            Ok(Some((array, task))) => planner.add_twin(job, array, task),
-            Err(reason) => planner.plan.blocked.push((job.id.clone(), reason)),
+        match before(job, on_disk, &places) {
+            Ok(twin) => {
+                let place = plan.add(job, twin, limit);
+                places.insert(job.id.clone(), place);
+            }
+            Err(reason) => plan.blocked.push((job.id.clone(), reason)),
         }
     }
-    planner.plan
+    plan
 }
 
-struct Planner {
-    plan: Plan,
-    /// The task of every job that is in the queue or in the plan.
-    places: HashMap<JobId, (ArrayRef, u32)>,
-    limit: u32,
+/// The task that a job has to wait for.
+fn before(
+    job: &JobSpec,
+    on_disk: &HashMap<JobId, CellState>,
+    places: &HashMap<JobId, Place>,
+) -> Result<Option<Place>, String> {
+    let Some(need) = &job.needs else {
+        return Ok(None);
+    };
+    match (on_disk.get(&need.id), places.get(&need.id)) {
+        (Some(CellState::Complete), _) => Ok(None),
+        (_, Some(place)) => Ok(Some(place.clone())),
+        (Some(CellState::Running { .. }), None) => Err(format!(
+            "it starts from {}, on which a process outside of Slurm works: submit again when that \
+             has ended",
+            need.id
+        )),
+        (_, None) => Err(format!(
+            "it starts from {}, which is neither complete nor submitted: submit the stage `{}` too",
+            need.id,
+            need.id.stage()
+        )),
+    }
 }
 
-impl Planner {
-    /// The task that a job has to wait for.
-    fn after(
-        &self,
-        job: &JobSpec,
-        on_disk: &HashMap<JobId, CellState>,
-    ) -> Result<Option<(ArrayRef, u32)>, String> {
-        let Some(need) = &job.needs else {
-            return Ok(None);
+impl Plan {
+    /// Adds a job to an array of its stage: with the number of the task that it waits for, otherwise
+    /// with the next one.
+    fn add(&mut self, job: &JobSpec, twin: Option<Place>, limit: u32) -> Place {
+        let (twin, number) = twin.unzip();
+        let fits = |a: &Array| {
+            let free = match number {
+                Some(number) => !a.tasks.contains_key(&number),
+                None => a.tasks.len() < limit as usize,
+            };
+            let of_stage = a.stage == job.id.stage() && a.exclusive == job.exclusive;
+            free && of_stage && a.twin == twin
         };
-        match (on_disk.get(&need.id), self.places.get(&need.id)) {
-            (Some(CellState::Complete), _) => Ok(None),
-            (_, Some(place)) => Ok(Some(place.clone())),
-            (Some(CellState::Running { .. }), None) => Err(format!(
-                "it starts from {}, on which a process outside of Slurm works: submit again when that \
-                 has ended",
-                need.id
-            )),
-            (_, None) => Err(format!(
-                "it starts from {}, which is neither complete nor submitted: submit the stage `{}` too",
-                need.id,
-                need.id.stage()
-            )),
-        }
-    }
-
-    fn add_free(&mut self, job: &JobSpec) {
-        let limit = self.limit as usize;
-        let index = self.find(job, |a| a.after == After::Nothing && a.tasks.len() < limit);
-        let index = index.unwrap_or_else(|| self.new_array(job, After::Nothing));
-        self.append(index, job);
-    }
-
-    fn add_twin(&mut self, job: &JobSpec, array: ArrayRef, task: u32) {
-        let after = After::Twin(array.clone());
-        let twins = self.find(job, |a| a.after == after);
-        let index = twins.unwrap_or_else(|| self.new_array(job, after));
-        let is_free = |a: &Array| !a.tasks.contains_key(&task);
-        if self.plan.arrays.get(index).is_some_and(is_free) {
-            self.put(index, task, job);
-            return;
-        }
-        // A second job of this stage needs the same task, so that it cannot have the same number.
-        let limit = self.limit as usize;
-        let others = self.find(job, |a| {
-            matches!(a.after, After::Ended(_)) && a.tasks.len() < limit
+        let found = self.arrays.iter().position(fits);
+        let index = found.unwrap_or_else(|| {
+            self.arrays.push(Array {
+                stage: job.id.stage().to_owned(),
+                exclusive: job.exclusive,
+                tasks: BTreeMap::new(),
+                twin,
+            });
+            self.arrays.len() - 1
         });
-        let index = others.unwrap_or_else(|| self.new_array(job, After::Ended(Vec::new())));
-        self.append(index, job);
-        if let Some(Array {
-            after: After::Ended(tasks),
-            ..
-        }) = self.plan.arrays.get_mut(index)
-            && !tasks.contains(&(array.clone(), task))
-        {
-            tasks.push((array, task));
-        }
-    }
-
-    fn find(&self, job: &JobSpec, test: impl Fn(&Array) -> bool) -> Option<usize> {
-        let fits = |a: &Array| a.stage == job.id.stage() && a.exclusive == job.exclusive && test(a);
-        self.plan.arrays.iter().position(fits)
-    }
-
-    fn new_array(&mut self, job: &JobSpec, after: After) -> usize {
-        self.plan.arrays.push(Array {
-            stage: job.id.stage().to_owned(),
-            exclusive: job.exclusive,
-            tasks: BTreeMap::new(),
-            after,
-        });
-        self.plan.arrays.len() - 1
-    }
-
-    /// Adds a job with the next number.
-    fn append(&mut self, index: usize, job: &JobSpec) {
-        let last = |a: &Array| a.tasks.keys().next_back().map_or(0, |last| last + 1);
-        let task = self.plan.arrays.get(index).map_or(0, last);
-        self.put(index, task, job);
-    }
-
-    fn put(&mut self, index: usize, task: u32, job: &JobSpec) {
-        if let Some(array) = self.plan.arrays.get_mut(index) {
-            array.tasks.insert(task, job.id.clone());
-            self.places
-                .insert(job.id.clone(), (ArrayRef::New(index), task));
-        }
+        let tasks = &mut self.arrays[index].tasks;
+        let number = number.unwrap_or(tasks.len() as u32);
+        tasks.insert(number, job.id.clone());
+        (ArrayRef::New(index), number)
     }
 }
 

@@ -29,7 +29,7 @@ fn show(plan: &Plan) -> Vec<String> {
             "{}{} after {:?}",
             a.stage,
             tasks.collect::<String>(),
-            a.after
+            a.twin
         )
     };
     plan.arrays.iter().map(array).collect()
@@ -47,9 +47,9 @@ fn stages_are_twins() {
     assert_eq!(
         show(&plan_of(&jobs, &[], &[], 1000)),
         [
-            "stream 0:a 1:b after Nothing",
-            "held-out 0:a 1:b after Twin(New(0))",
-            "again 0:a after Twin(New(1))",
+            "stream 0:a 1:b after None",
+            "held-out 0:a 1:b after Some(New(0))",
+            "again 0:a after Some(New(1))",
         ]
     );
 }
@@ -67,10 +67,10 @@ fn a_rerun_mixes_what_is_complete_queued_and_new() {
     assert_eq!(
         show(&plan),
         [
-            "stream 0:c after Nothing",
-            "held-out 0:a after Nothing",
-            "held-out 5:b after Twin(Queued(\"7\"))",
-            "held-out 0:c after Twin(New(0))",
+            "stream 0:c after None",
+            "held-out 0:a after None",
+            "held-out 5:b after Some(Queued(\"7\"))",
+            "held-out 0:c after Some(New(0))",
         ]
     );
     let (blocked, reason) = &plan.blocked[0];
@@ -88,18 +88,18 @@ fn arrays_keep_to_the_limit() {
     assert_eq!(
         show(&plan_of(&jobs, &[], &[], 2)),
         [
-            "stream 0:a 1:b after Nothing",
-            "stream 0:c 1:d after Nothing",
-            "stream 0:e after Nothing",
-            "held-out 0:a 1:b after Twin(New(0))",
-            "held-out 0:c 1:d after Twin(New(1))",
-            "held-out 0:e after Twin(New(2))",
+            "stream 0:a 1:b after None",
+            "stream 0:c 1:d after None",
+            "stream 0:e after None",
+            "held-out 0:a 1:b after Some(New(0))",
+            "held-out 0:c 1:d after Some(New(1))",
+            "held-out 0:e after Some(New(2))",
         ]
     );
 }
 
 #[test]
-fn two_that_start_from_one_wait_for_it_by_name() {
+fn two_that_start_from_one_are_in_different_arrays() {
     let jobs = [
         job("stream/a", None),
         job("test/x", Some("stream/a")),
@@ -109,9 +109,10 @@ fn two_that_start_from_one_wait_for_it_by_name() {
     assert_eq!(
         show(&plan_of(&jobs, &[], &[], 1000)),
         [
-            "stream 0:a after Nothing",
-            "test 0:x after Twin(New(0))",
-            "test 0:y 1:z after Ended([(New(0), 0)])",
+            "stream 0:a after None",
+            "test 0:x after Some(New(0))",
+            "test 0:y after Some(New(0))",
+            "test 0:z after Some(New(0))",
         ]
     );
 }

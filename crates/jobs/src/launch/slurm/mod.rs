@@ -20,7 +20,7 @@ use crate::files::create_folder;
 use crate::lock::FileLock;
 use crate::state::{CellState, needed};
 use crate::{JobId, JobSpec, JobsError, Need, RunRoot};
-use arrays::{After, Array, ArrayRef, Plan, plan};
+use arrays::{Array, ArrayRef, Plan, plan};
 use queue::{Tasks, Tools};
 use script::Files;
 use submitted::{Submitted, TaskRef};
@@ -239,25 +239,13 @@ impl Slurm {
         if array.exclusive && !self.options.names("exclusive") {
             arguments.push("--exclusive".to_owned());
         }
-        let id = |array: &ArrayRef| match array {
-            ArrayRef::Queued(id) => Some(id.clone()),
-            ArrayRef::New(index) => ids.get(*index).cloned(),
-        };
-        match &array.after {
-            After::Nothing => {}
-            After::Twin(twin) => {
-                arguments.extend(id(twin).map(|id| format!("--dependency=aftercorr:{id}")));
-                arguments.push("--kill-on-invalid-dep=yes".to_owned());
-            }
-            After::Ended(tasks) => {
-                let names = tasks
-                    .iter()
-                    .filter_map(|(array, task)| Some(format!(":{}_{task}", id(array)?)));
-                arguments.push(format!(
-                    "--dependency=afterany{}",
-                    names.collect::<String>()
-                ));
-            }
+        if let Some(twin) = &array.twin {
+            let id = match twin {
+                ArrayRef::Queued(id) => Some(id),
+                ArrayRef::New(index) => ids.get(*index),
+            };
+            arguments.extend(id.map(|id| format!("--dependency=aftercorr:{id}")));
+            arguments.push("--kill-on-invalid-dep=yes".to_owned());
         }
         Ok(arguments)
     }
