@@ -194,8 +194,7 @@ fn dependants_keep_the_number_of_their_twin_in_an_older_array() {
     streams.jobs = all[..3].to_vec();
     streams.submit().unwrap();
     streams.queue("41_0|RUNNING|None\n41_1|RUNNING|None\n41_2|PENDING|None\n");
-    streams.jobs = vec![all[3].clone(), all[5].clone()];
-    streams.jobs.extend_from_slice(&all[..3]);
+    streams.jobs.extend([all[3].clone(), all[5].clone()]);
     let submission = streams.submit().unwrap();
     assert_eq!((submission.submitted, submission.queued), (2, 3));
     let calls = streams.calls();

@@ -29,7 +29,8 @@ pub struct Batch<'a> {
     pub root: &'a RunRoot,
     /// Name of the experiment.
     pub name: &'a str,
-    /// The jobs, all of the experiment's or some of them.
+    /// The jobs, all of the experiment's or some of them: stage by stage, each stage after those that
+    /// its jobs need.
     pub jobs: &'a [JobSpec],
     /// State of each job.
     pub states: &'a [CellState],
@@ -114,46 +115,4 @@ fn one_line(text: &str) -> Result<&str, JobsError> {
         });
     }
     Ok(text)
-}
-
-/// The stages of jobs in the order of the jobs, but each after the stages that its jobs need.
-fn stages(jobs: &[JobSpec]) -> Vec<&str> {
-    let mut open: Vec<&str> = Vec::new();
-    for job in jobs {
-        if !open.contains(&job.id.stage()) {
-            open.push(job.id.stage());
-        }
-    }
-    let mut ordered = Vec::new();
-    while !open.is_empty() {
-        let waits = |stage: &str| {
-            jobs.iter()
-                .filter(|job| job.id.stage() == stage)
-                .filter_map(|job| job.needs.as_ref())
-                .any(|need| need.id.stage() != stage && open.contains(&need.id.stage()))
-        };
-        // Stages in a cycle, which an experiment cannot have, keep their order.
-        let next = open.iter().position(|stage| !waits(stage)).unwrap_or(0);
-        ordered.push(open.remove(next));
-    }
-    ordered
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::tests::job;
-
-    #[test]
-    fn stages_follow_what_they_start_from() {
-        let jobs = [
-            job("test/a", Some("held-out/a")),
-            job("held-out/a", Some("stream/a")),
-            job("stream/a", Some("before/a")),
-            job("alone/a", None),
-        ];
-        assert_eq!(stages(&jobs), ["stream", "held-out", "test", "alone"]);
-        let circle = [job("a/a", Some("b/a")), job("b/a", Some("a/a"))];
-        assert_eq!(stages(&circle), ["a", "b"]);
-    }
 }

@@ -1,6 +1,6 @@
 //! Command lines for other schedulers.
 
-use super::{Batch, Launcher, Submission, quote, stages, word};
+use super::{Batch, Launcher, Submission, quote, word};
 use crate::{CellState, JobsError};
 
 /// A launcher that prints one command per line, also for jobs that a process is running.
@@ -25,12 +25,16 @@ impl Launcher for PrintJobs {
 /// before.
 fn lines(batch: &Batch<'_>) -> Result<String, JobsError> {
     let folder = word(&batch.command.folder)?;
+    let jobs: Vec<_> = batch.jobs.iter().zip(batch.states).collect();
     let mut text = String::new();
-    for stage in stages(batch.jobs) {
-        let jobs = batch.jobs.iter().zip(batch.states);
-        let of_stage = jobs.filter(|(job, _)| job.id.stage() == stage);
+    for jobs in jobs.chunk_by(|(a, _), (b, _)| a.id.stage() == b.id.stage()) {
+        let Some((first, _)) = jobs.first() else {
+            continue;
+        };
+        let stage = first.id.stage();
+        let jobs = jobs.iter().copied();
         let (complete, open): (Vec<_>, Vec<_>) =
-            of_stage.partition(|(_, state)| **state == CellState::Complete);
+            jobs.partition(|(_, state)| **state == CellState::Complete);
         text += &format!("# Stage {stage}: {} to do", open.len());
         if !complete.is_empty() {
             text += &format!(", {} complete", complete.len());

@@ -15,7 +15,7 @@ mod submitted;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::{Batch, Launcher, Submission, absolute, stages};
+use super::{Batch, Launcher, Submission, absolute};
 use crate::files::create_folder;
 use crate::lock::FileLock;
 use crate::state::{CellState, needed};
@@ -56,7 +56,7 @@ impl Launcher for Slurm {
         create_folder(&batch.root.slurm_logs())?;
         let _lock = submit_lock(batch.root)?;
         let mut submitted = submitted::read(batch.root)?;
-        let order = ordered(batch);
+        let order: Vec<(&JobSpec, &CellState)> = batch.jobs.iter().zip(batch.states).collect();
         let mut submission = Submission::default();
 
         let tasks = if submitted.is_empty() {
@@ -116,15 +116,6 @@ fn describe(array: &Array, id: &str) -> String {
     };
     let stage = &array.stage;
     format!("{stage}: {number} submitted as {id}_[{range}]{alone}\n")
-}
-
-/// Jobs with their states, stage by stage.
-fn ordered<'a>(batch: &Batch<'a>) -> Vec<(&'a JobSpec, &'a CellState)> {
-    let of_stage = |stage| {
-        let jobs = batch.jobs.iter().zip(batch.states);
-        jobs.filter(move |(job, _)| job.id.stage() == stage)
-    };
-    stages(batch.jobs).into_iter().flat_map(of_stage).collect()
 }
 
 fn submit_lock(root: &RunRoot) -> Result<FileLock, JobsError> {
