@@ -16,7 +16,7 @@ mod status;
 pub use error::JobsError;
 pub use event::{Event, EventKind, Progress};
 pub use folder::{JobFolder, RunRoot};
-pub use launch::{Batch, JobCommand, Launcher, PrintJobs, Slurm, SlurmOptions, Submission, quote};
+pub use launch::{Batch, JobCommand, Slurm, SlurmOptions, Submission, print_jobs, quote};
 pub use lock::{CellLock, MachineLock, MachineMode};
 pub use progress::ProgressView;
 pub use record::RootRecord;

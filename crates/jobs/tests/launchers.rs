@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use jobs::{Batch, CellLock, CellState, JobCommand, JobsError, Launcher, PrintJobs, Slurm};
+use jobs::{Batch, CellLock, CellState, JobCommand, JobsError, Slurm, print_jobs};
 use support::site::Site;
 use support::{checks, id};
 
@@ -21,9 +21,9 @@ fn lines_for_any_scheduler() {
              --out DIR/run --set 'decode.k=[1, 2]'"
         )
     };
-    site.submit_with(&PrintJobs).unwrap();
+    site.submit_with(print_jobs).unwrap();
     site.complete("stream", "seed=0");
-    let submission = site.submit_with(&PrintJobs).unwrap();
+    let submission = site.submit_with(print_jobs).unwrap();
     assert_eq!((submission.submitted, submission.complete), (3, 1));
     let expected = [
         "# Stage stream: 1 to do, 1 complete".to_owned(),
@@ -57,7 +57,7 @@ fn a_line_that_is_two_is_refused() {
         command: &command,
         checks: &checks(),
     };
-    let error = PrintJobs.submit(&batch).unwrap_err();
+    let error = print_jobs(&batch).unwrap_err();
     assert!(matches!(error, JobsError::BadWord { .. }), "{error}");
     assert!(site.slurm.submit(&batch).is_err());
     assert!(site.slurm_files().is_empty());
@@ -232,7 +232,7 @@ fn a_stage_alone_waits_for_the_queue_or_is_blocked() {
 fn jobs_of_other_processes_are_left_to_them() {
     let site = Site::new(2);
     let folder = site.root.folder(&id("stream", "seed=0"));
-    site.submit_with(&PrintJobs).unwrap();
+    site.submit_with(print_jobs).unwrap();
     fs::create_dir_all(folder.path()).unwrap();
     let _lock = CellLock::try_take(&folder).unwrap().unwrap();
     let submission = site.submit().unwrap();

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jobs::{
-    Batch, JobCommand, JobContext, JobSpec, JobsError, Launcher, RunRoot, Slurm, SlurmOptions,
-    Submission, exit, run_local, status,
+    Batch, JobCommand, JobContext, JobSpec, JobsError, RunRoot, Slurm, SlurmOptions, Submission,
+    exit, run_local, status,
 };
 use serde_json::json;
 use support::{assert_timed_alone, checks, options, traces, two_stages, work};

@@ -8,21 +8,11 @@ use std::path::{Path, PathBuf};
 
 use crate::{CellState, Checks, JobId, JobSpec, JobsError, RunRoot};
 
-pub use print::PrintJobs;
+pub use print::print_jobs;
 pub use shell::quote;
 pub use slurm::{Slurm, SlurmOptions};
 
-/// A program that takes jobs over.
-pub trait Launcher {
-    /// Hands over the jobs of a run that are neither complete nor running.
-    ///
-    /// # Errors
-    /// Refusals of the launcher. Jobs that it took before stay handed over; the same call continues
-    /// from there.
-    fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError>;
-}
-
-/// The jobs for a [`Launcher`], with their context.
+/// The jobs to hand over, with their context.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// The run's folder, [claimed](RunRoot::claim).

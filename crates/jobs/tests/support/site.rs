@@ -4,9 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use jobs::{
-    Batch, JobCommand, JobSpec, JobsError, Launcher, RunRoot, Slurm, SlurmOptions, Submission,
-};
+use jobs::{Batch, JobCommand, JobSpec, JobsError, RunRoot, Slurm, SlurmOptions, Submission};
 use serde_json::json;
 
 use super::{checks, id, two_stages, write_manifest};
@@ -59,7 +57,10 @@ impl Site {
         self.dir.path().join(name)
     }
 
-    pub fn submit_with(&self, launcher: &dyn Launcher) -> Result<Submission, JobsError> {
+    pub fn submit_with(
+        &self,
+        launch: impl Fn(&Batch<'_>) -> Result<Submission, JobsError>,
+    ) -> Result<Submission, JobsError> {
         let record = super::record(&self.jobs);
         let states = self.root.claim(&record, &self.jobs, &checks()).unwrap();
         let command = JobCommand {
@@ -68,7 +69,7 @@ impl Site {
             folder: PathBuf::from("/data"),
             extra: vec!["--set".to_owned(), "decode.k=[1, 2]".to_owned()],
         };
-        launcher.submit(&Batch {
+        launch(&Batch {
             root: &self.root,
             name: "demo",
             jobs: &self.jobs,
@@ -79,7 +80,7 @@ impl Site {
     }
 
     pub fn submit(&self) -> Result<Submission, JobsError> {
-        self.submit_with(&self.slurm)
+        self.submit_with(|batch| self.slurm.submit(batch))
     }
 
     /// A text with the temporary folder's path replaced.

@@ -11,8 +11,8 @@ use bench::args::{DataArgs, ExperimentArgs, print};
 use clap::{Args, ValueEnum};
 use experiment::{Job, JobConfig, LauncherConfig, Plan};
 use jobs::{
-    Batch, CellState, Checks, JobCommand, JobContext, JobId, JobSpec, Launcher, LocalOptions,
-    PrintJobs, ProgressView, RootRecord, RunRoot, Slurm, SlurmOptions, Summary, exit, run_local,
+    Batch, CellState, Checks, JobCommand, JobContext, JobId, JobSpec, LocalOptions, ProgressView,
+    RootRecord, RunRoot, Slurm, SlurmOptions, Summary, exit, print_jobs, run_local,
 };
 use report::{ReportError, check_metrics};
 use streams::DataSource;
@@ -159,7 +159,7 @@ impl RunArgs {
                 checks: &checks,
             };
             let submission = match self.print_jobs {
-                true => PrintJobs.submit(&batch)?,
+                true => print_jobs(&batch)?,
                 false => Slurm::new(slurm_options(&whole.experiment.launcher)?).submit(&batch)?,
             };
             print(&submission.text)?;

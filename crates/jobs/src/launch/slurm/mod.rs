@@ -15,7 +15,7 @@ mod submitted;
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use super::{Batch, Launcher, Submission, absolute};
+use super::{Batch, Submission, absolute};
 use crate::files::create_folder;
 use crate::lock::FileLock;
 use crate::state::{CellState, needed};
@@ -49,10 +49,13 @@ impl Slurm {
         self.tools.folder = Some(folder.into());
         self
     }
-}
 
-impl Launcher for Slurm {
-    fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError> {
+    /// Hands over the jobs of a run that are neither complete nor running.
+    ///
+    /// # Errors
+    /// Refusals of Slurm. Jobs that it took before stay handed over; the same call continues from
+    /// there.
+    pub fn submit(&self, batch: &Batch<'_>) -> Result<Submission, JobsError> {
         create_folder(&batch.root.slurm_logs())?;
         let _lock = submit_lock(batch.root)?;
         let mut submitted = submitted::read(batch.root)?;
