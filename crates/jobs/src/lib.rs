@@ -17,7 +17,7 @@ pub use error::JobsError;
 pub use event::{Event, EventKind, Progress};
 pub use folder::{JobFolder, RunRoot};
 pub use launch::{Batch, JobCommand, Slurm, SlurmOptions, Submission, print_jobs, quote};
-pub use lock::{CellLock, MachineLock, MachineMode};
+pub use lock::CellLock;
 pub use progress::ProgressView;
 pub use record::RootRecord;
 pub use schedule::{JobContext, LocalOptions, Summary, exit, run_local};

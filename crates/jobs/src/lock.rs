@@ -68,49 +68,28 @@ impl CellLock {
     }
 }
 
-/// Use of a machine by a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MachineMode {
-    /// Together with other jobs.
-    Shared,
-    /// Timed: alone among the jobs of the run.
-    Alone,
-}
-
-/// A job's permission to use this machine among the jobs of one run, held until dropped.
-#[derive(Debug)]
-pub struct MachineLock {
-    _held: FileLock,
-}
-
-impl MachineLock {
-    /// Waits for permission. `waits` is called before every pause; if it returns false, the result
-    /// is `None`.
-    ///
-    /// # Errors
-    /// A file system without locks, [`JobsError::Io`].
-    pub fn take(
-        root: &RunRoot,
-        mode: MachineMode,
-        mut waits: impl FnMut() -> bool,
-    ) -> Result<Option<Self>, JobsError> {
-        let path = root.machine_lock(&host_name());
-        let file = open(&path)?;
-        loop {
-            let taken = try_lock_once(&path, || match mode {
-                MachineMode::Shared => file.try_lock_shared(),
-                MachineMode::Alone => file.try_lock(),
-            })?;
-            if taken {
-                return Ok(Some(Self {
-                    _held: FileLock(file),
-                }));
-            }
-            if !waits() {
-                return Ok(None);
-            }
-            std::thread::sleep(MACHINE_POLL);
+/// Waits for a job's permission to use this machine, held until dropped: `alone` among the jobs of
+/// the run if it is timed, otherwise together with others. `waits` is called before every pause; if
+/// it returns false, the result is `None`.
+pub(crate) fn take_machine(
+    root: &RunRoot,
+    alone: bool,
+    mut waits: impl FnMut() -> bool,
+) -> Result<Option<FileLock>, JobsError> {
+    let path = root.machine_lock(&host_name());
+    let file = open(&path)?;
+    loop {
+        let taken = try_lock_once(&path, || match alone {
+            true => file.try_lock(),
+            false => file.try_lock_shared(),
+        })?;
+        if taken {
+            return Ok(Some(FileLock(file)));
         }
+        if !waits() {
+            return Ok(None);
+        }
+        std::thread::sleep(MACHINE_POLL);
     }
 }
 
@@ -226,15 +205,15 @@ mod tests {
     #[test]
     fn a_timed_job_is_alone() {
         let (_dir, root) = run();
-        let take = |mode| MachineLock::take(&root, mode, || false).unwrap();
-        let (a, b) = (take(MachineMode::Shared), take(MachineMode::Shared));
+        let take = |alone| take_machine(&root, alone, || false).unwrap();
+        let (a, b) = (take(false), take(false));
         assert!(a.is_some() && b.is_some());
-        assert!(take(MachineMode::Alone).is_none());
+        assert!(take(true).is_none());
         drop((a, b));
-        let alone = take(MachineMode::Alone);
+        let alone = take(true);
         assert!(alone.is_some());
-        assert!(take(MachineMode::Shared).is_none());
-        assert!(take(MachineMode::Alone).is_none());
+        assert!(take(false).is_none());
+        assert!(take(true).is_none());
     }
 
     #[test]

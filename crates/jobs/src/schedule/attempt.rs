@@ -6,10 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::local::Local;
+use crate::lock::{FileLock, take_machine};
 use crate::state::{self, CellState};
-use crate::{
-    CellLock, Event, EventKind, JobFolder, JobSpec, JobsError, MachineLock, MachineMode, Progress,
-};
+use crate::{CellLock, Event, EventKind, JobFolder, JobSpec, JobsError, Progress};
 
 /// The interface of a running job to the scheduler.
 pub struct JobContext<'a> {
@@ -111,14 +110,13 @@ impl<E: Display> Local<'_, E> {
     }
 
     /// Permission to use the machine; `None` if the run is being stopped.
-    fn machine(&self, job: &JobSpec) -> Result<Option<MachineLock>, JobsError> {
-        let (mode, what) = if job.exclusive {
-            (MachineMode::Alone, "jobs of other processes to end")
-        } else {
-            (MachineMode::Shared, "a timed job of another process to end")
+    fn machine(&self, job: &JobSpec) -> Result<Option<FileLock>, JobsError> {
+        let what = match job.exclusive {
+            true => "jobs of other processes to end",
+            false => "a timed job of another process to end",
         };
         let mut said = false;
-        MachineLock::take(self.root, mode, || {
+        take_machine(self.root, job.exclusive, || {
             if !said {
                 said = true;
                 self.emit(&job.id, EventKind::Waiting(what.to_owned()));
