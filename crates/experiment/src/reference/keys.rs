@@ -8,78 +8,46 @@ use serde_json::Value;
 
 use super::fields::fields;
 
-/// The keys of a section.
-pub(super) struct Keys(Vec<Key>);
-
-struct Key {
-    name: &'static str,
-    /// Description of the type.
-    kind: String,
-    default: Option<Value>,
-    required: bool,
-    meaning: String,
-    /// Allowed names with their meanings.
-    names: Vec<(String, String)>,
-}
-
-/// The keys of a type.
-pub(super) fn of<T: JsonSchema + for<'de> Deserialize<'de>>() -> Keys {
+/// The keys of a type, which have this prefix in patches: the table with key, type, default and
+/// meaning, and the allowed names, key by key.
+pub(super) fn of<T: JsonSchema + for<'de> Deserialize<'de>>(prefix: &str) -> String {
     let schema = SchemaGenerator::default()
         .into_root_schema_for::<T>()
         .to_value();
     let required = schema.get("required").and_then(Value::as_array);
-    let key = |name: &&'static str| {
-        let property = schema.get("properties").and_then(|all| all.get(*name));
-        let empty = Value::Null;
+    let empty = Value::Null;
+    let dot = if prefix.is_empty() { "" } else { "." };
+    let mut table = "\n| key | type | default | meaning |\n|---|---|---|---|\n".to_owned();
+    let mut choices = String::new();
+    for key in fields::<T>() {
+        let property = schema.get("properties").and_then(|all| all.get(*key));
         let property = property.unwrap_or(&empty);
-        let named = Value::from(*name);
-        Key {
-            name,
-            kind: kind(property, &schema),
-            default: property.get("default").cloned(),
-            required: required.is_some_and(|required| required.contains(&named)),
-            meaning: description(property),
-            names: names(property, &schema),
-        }
-    };
-    Keys(fields::<T>().iter().map(key).collect())
-}
-
-impl Keys {
-    /// The table with key, type, default and meaning.
-    pub(super) fn table(&self) -> String {
-        let mut table = "\n| key | type | default | meaning |\n|---|---|---|---|\n".to_owned();
-        for key in &self.0 {
-            let default = match &key.default {
-                _ if key.required => "required".to_owned(),
-                None | Some(Value::Null) => "left out".to_owned(),
-                Some(Value::Object(inner)) if inner.is_empty() => "`{}`".to_owned(),
-                Some(Value::Object(_)) => "below".to_owned(),
-                Some(value) => format!("`{}`", toml(value)),
-            };
-            let meaning = key.meaning.replace('|', "\\|");
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                table,
-                "| `{}` | {} | {default} | {meaning} |",
-                key.name, key.kind
-            );
-        }
-        table
-    }
-
-    /// The allowed names, key by key.
-    pub(super) fn names(&self, prefix: &str) -> String {
-        let mut text = String::new();
-        for key in self.0.iter().filter(|key| !key.names.is_empty()) {
-            let dot = if prefix.is_empty() { "" } else { "." };
-            let _ = write!(text, "\n`{prefix}{dot}{}`:\n\n", key.name);
-            for (name, meaning) in &key.names {
-                let _ = writeln!(text, "- `{name}`: {meaning}");
+        let named = Value::from(*key);
+        let default = match property.get("default") {
+            _ if required.is_some_and(|required| required.contains(&named)) => {
+                "required".to_owned()
             }
+            None | Some(Value::Null) => "left out".to_owned(),
+            Some(Value::Object(inner)) if inner.is_empty() => "`{}`".to_owned(),
+            Some(Value::Object(_)) => "below".to_owned(),
+            Some(value) => format!("`{}`", toml(value)),
+        };
+        let meaning = description(property).replace('|', "\\|");
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            table,
+            "| `{key}` | {} | {default} | {meaning} |",
+            kind(property, &schema)
+        );
+        let names = names(property, &schema);
+        if !names.is_empty() {
+            let _ = write!(choices, "\n`{prefix}{dot}{key}`:\n\n");
         }
-        text
+        for (name, meaning) in names {
+            let _ = writeln!(choices, "- `{name}`: {meaning}");
+        }
     }
+    table + &choices
 }
 
 /// The target of a `$ref`.

@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::check::SHARED;
 use crate::count::PromptCounts;
 use crate::file::{ArmFile, GridFile, Heading, SegmentFile, StageFile, WhenFile};
@@ -15,29 +18,27 @@ use crate::settings::{
 mod fields;
 mod keys;
 
-use keys::{Keys, of};
-
 /// A section of the page.
 struct Section {
     heading: &'static str,
     /// Prefix of its keys in patches.
     prefix: &'static str,
     introduction: &'static str,
-    keys: Option<Keys>,
+    /// Its keys with their names, as Markdown.
+    keys: String,
 }
 
-/// A section with keys.
-fn section(
+/// The section of the keys of a type.
+fn section<T: JsonSchema + for<'de> Deserialize<'de>>(
     heading: &'static str,
     prefix: &'static str,
     introduction: &'static str,
-    keys: Keys,
 ) -> Section {
     Section {
         heading,
         prefix,
         introduction,
-        keys: Some(keys),
+        keys: keys::of::<T>(prefix),
     }
 }
 
@@ -84,54 +85,43 @@ hold dots stand in quotation marks.
 
 fn sections() -> Vec<Section> {
     vec![
-        section(
-            "The file",
-            "",
-            "Keys at the top, before the first section.",
-            of::<Heading>(),
-        ),
-        section(
+        section::<Heading>("The file", "", "Keys at the top, before the first section."),
+        section::<ModelsConfig>(
             "`[models]`",
             "models",
             "Model folders. Each is its path, or a table with idle weights that make the model as \
              slow as a larger one and change none of its outputs.",
-            of::<ModelsConfig>(),
         ),
-        section(
+        section::<ModelTable>(
             "A model",
             "",
             "`drafter` and each of `targets`: `\"models/L\"`, `{ path = \"models/L\", device = \"gpu\" }` or \
              `{ path = \"models/L\", pad_width = 12288 }`.",
-            of::<ModelTable>(),
         ),
-        section(
+        section::<GridFile>(
             "`[grid]`",
             "grid",
             "Axes, each with a list of values. The cells are their product, in the order of the file; several \
              tables `[[grid]]` with the same axes unite their products. Any dotted key of `decode`, \
              `learn`, `cache`, `head` or `models` is an axis too, and so is any word that some \
              `[[when]]` gives a meaning.",
-            of::<GridFile>(),
         ),
-        section(
+        section::<StageFile>(
             "`[stage.NAME]`",
             "stage.NAME",
             "Every cell goes through every stage, in the order of the file, a stage after the one \
              it starts from. A job is a cell of a \
              stage.",
-            of::<StageFile>(),
         ),
-        section(
+        section::<PromptCounts>(
             "`prompts`",
             "prompts",
             "Numbers of prompts by split, `{ train = 1000, test = \"all\" }`.",
-            of::<PromptCounts>(),
         ),
-        section(
+        section::<ArmFile>(
             "`[[arm]]`",
             "arm",
             "A method that is compared: a preset, and a patch of its keys.",
-            of::<ArmFile>(),
         ),
         Section {
             heading: "`[sweep]`",
@@ -140,74 +130,60 @@ fn sections() -> Vec<Section> {
                 arm that drafts, once for every combination; the arms are named `NAME (k = 4)`. An \
                 arm's own `sweep` replaces this one. `learnt_by` and `[report]` may name such arms \
                 without the value.",
-            keys: None,
+            keys: String::new(),
         },
-        section(
+        section::<WhenFile>(
             "`[[when]]`",
             "when",
             "A patch of some cells. Its other keys are axes of the grid, or `stage`, each with a \
              value or a list of values: `task = [\"gsm8k\", \"xsum\"]`. An axis or a value that does \
              not exist is an error.",
-            of::<WhenFile>(),
         ),
-        section(
+        section::<SegmentFile>(
             "`[[segment]]`",
             "segment",
             "Only for streams that change (drift): one job streams all segments in order, and its \
              drafters live through them. The grid then has no axis `task`, and no `target` where \
              segments name theirs.",
-            of::<SegmentFile>(),
         ),
-        section(
+        section::<DecodeConfig>(
             "`[decode]`",
             "decode",
             "How tokens are drafted, checked and drawn.",
-            of::<DecodeConfig>(),
         ),
-        section(
+        section::<CostsConfig>(
             "`[decode.costs]`",
             "decode.costs",
             "What the parts of a round cost, in steps of the target; `omnidraft costs` measures \
              them. The defaults are those of this repository's padded models on a processor \
              (Zen 4, two threads).",
-            of::<CostsConfig>(),
         ),
-        section(
+        section::<LearnConfig>(
             "`[learn]`",
             "learn",
             "What the drafter learns while it streams (Algorithm 2), and how.",
-            of::<LearnConfig>(),
         ),
-        section(
+        section::<LoraSettings>(
             "`[learn.lora]`",
             "learn.lora",
             "Low-rank adapters (LoRA) instead of all weights of the drafter.",
-            of::<LoraSettings>(),
         ),
-        section(
+        section::<CacheOptions>(
             "`[cache]`",
             "cache",
             "The n-gram cache: target tokens that several draft tokens spell, merged in translation.",
-            of::<CacheOptions>(),
         ),
-        section(
+        section::<HeadOptions>(
             "`[head]`",
             "head",
             "The acceptance head: predicts whether a draft token will be accepted (Eq. 5).",
-            of::<HeadOptions>(),
         ),
-        section(
+        section::<ReportConfig>(
             "`[report]`",
             "report",
             "What `omnidraft report` makes of the rows.",
-            of::<ReportConfig>(),
         ),
-        section(
-            "`[launcher]`",
-            "launcher",
-            "Options of launchers.",
-            of::<LauncherConfig>(),
-        ),
+        section::<LauncherConfig>("`[launcher]`", "launcher", "Options of launchers."),
     ]
 }
 
@@ -215,19 +191,13 @@ fn sections() -> Vec<Section> {
 pub fn markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
     for section in sections() {
-        let Section {
-            heading,
-            prefix,
-            introduction,
-            keys,
-        } = section;
         // Writing to a string cannot fail.
-        let _ = write!(page, "\n## {heading}\n\n{introduction}\n");
-        if let Some(keys) = keys {
-            page.push_str(&keys.table());
-            page.push_str(&keys.names(prefix));
-        }
-        match prefix {
+        let _ = write!(
+            page,
+            "\n## {}\n\n{}\n{}",
+            section.heading, section.introduction, section.keys
+        );
+        match section.prefix {
             "arm" => page.push_str(&presets()),
             "segment" => {
                 let shared = SHARED.map(|key| format!("`{key}`")).join(", ");
@@ -273,16 +243,14 @@ mod tests {
     #[test]
     fn every_key_has_a_type_and_a_meaning() {
         for section in sections() {
-            let Some(keys) = section.keys else {
-                continue;
-            };
-            let table = keys.table();
-            for line in table.lines().skip(3) {
+            let lines = section.keys.lines().filter(|line| line.starts_with("| `"));
+            for line in lines.clone() {
                 let cells: Vec<&str> = line.split(" | ").collect();
                 assert_eq!(cells.len(), 4, "{line}");
                 assert!(cells[1].len() > 2 && cells[3].len() > 8, "{line}");
             }
-            assert!(table.lines().count() > 3, "{}", section.heading);
+            let is_sweep = section.heading == "`[sweep]`";
+            assert_eq!(lines.count() == 0, is_sweep, "{}", section.heading);
         }
     }
 
