@@ -5,25 +5,13 @@ use models::{Engine, ModelFolder, Talk, TargetFolder, align};
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::{
     ConstantLength, Generation, LanguageModel, NoSink, Pair, PlainConfig, Prompt, PromptLookup,
-    Sampling, Session, SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
+    Session, SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
 };
 use streams::Prompt as Question;
 use vocab_align::DraftId;
 
+use super::LENGTHS;
 use super::model::RoundCost;
-
-/// Settings of the answers.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Maximum tokens of an answer.
-    pub max_tokens: usize,
-    /// Temperature and truncation.
-    pub sampling: Sampling,
-    /// Draft lengths to measure.
-    pub lengths: Vec<usize>,
-    /// Seed of the random streams.
-    pub seed: u64,
-}
 
 /// Measurement of one way of decoding.
 #[derive(Debug, Clone, Default)]
@@ -130,7 +118,8 @@ impl Measured {
 }
 
 /// Answers the prompts in all ways, one prompt after the other, so that a disturbance of the
-/// machine affects all ways alike. `progress` is called with the number of prompts that are done.
+/// machine affects all ways alike. `settings` are those of every answer, `seed` that of the random
+/// streams. `progress` is called with the number of prompts that are done.
 ///
 /// # Errors
 /// Text that cannot be tokenised; errors of the models.
@@ -139,41 +128,29 @@ pub fn measure(
     target: &TargetFolder,
     (mut draft_engine, mut target_engine): (Engine, Engine),
     prompts: &[Question],
-    settings: &Settings,
+    settings: &PlainConfig,
+    seed: u64,
     mut progress: impl FnMut(usize),
 ) -> Result<Measured> {
     let pair = align(drafter, target);
     let shared = Pair::shared(target.vocabulary.clone());
-    let longest = settings.lengths.iter().copied().max().unwrap_or(1);
-    let mut lengths: Vec<(DecodingRun, NgramCache)> = settings
-        .lengths
-        .iter()
-        .map(|k| {
-            (
-                DecodingRun::new(*k),
-                NgramCache::new(CacheConfig::default()),
-            )
-        })
-        .collect();
+    let longest = LENGTHS.into_iter().max().unwrap_or(1);
+    let run = |k| (DecodingRun::new(k), NgramCache::new(CacheConfig::default()));
+    let mut lengths = LENGTHS.map(run);
     let mut prompt_tokens = 0;
     let (mut plain, mut lookup) = (DecodingRun::new(0), DecodingRun::new(longest));
     let mut talk = Talk::default();
     for (number, question) in prompts.iter().enumerate() {
-        let name = StreamName::new(settings.seed, number as u64);
-        let long = (settings.max_tokens, false);
+        let name = StreamName::new(seed, number as u64);
+        let long = (settings.max_new_tokens, false);
         let before = talk.before(&question.earlier, target, &mut target_engine, long)?;
         let (_, ids) = target.turn(before, &question.prompt)?;
         let (_, draft_ids) = drafter.turn(before, &question.prompt)?;
         prompt_tokens += draft_ids.len();
-        let config = PlainConfig {
-            sampling: settings.sampling,
-            max_new_tokens: settings.max_tokens,
-            stop: target.stop_tokens(),
-        };
-        let done = decode_plain(&mut target_engine, &ids, &config, name, &mut NoSink)?;
+        let done = decode_plain(&mut target_engine, &ids, settings, name, &mut NoSink)?;
         plain.answers.push((done.tokens.len(), done.decode_seconds));
         for (way, cache) in &mut lengths {
-            let session = session(VerifyMode::Exact, settings, target);
+            let session = session(VerifyMode::Exact, settings);
             let mut session =
                 Session::new(&mut draft_engine, &mut target_engine, pair.clone(), session)?;
             let prompt = Prompt {
@@ -189,7 +166,7 @@ pub fn measure(
             PromptLookup::new(vocabulary),
             &mut target_engine,
             shared.clone(),
-            session(VerifyMode::Tli, settings, target),
+            session(VerifyMode::Tli, settings),
         )?;
         let prompt = Prompt {
             draft: &copied,
@@ -207,10 +184,10 @@ pub fn measure(
     })
 }
 
-fn session(mode: VerifyMode, settings: &Settings, target: &TargetFolder) -> SessionConfig {
+fn session(mode: VerifyMode, settings: &PlainConfig) -> SessionConfig {
     SessionConfig {
         sampling: settings.sampling,
-        stop: target.stop_tokens(),
-        ..SessionConfig::new(mode, settings.max_tokens)
+        stop: settings.stop.clone(),
+        ..SessionConfig::new(mode, settings.max_new_tokens)
     }
 }

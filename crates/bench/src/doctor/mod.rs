@@ -20,13 +20,14 @@ use models::{ModelFolder, TargetFolder, align};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
+use spec_decode::PlainConfig;
 use streams::{MiniTask, Prompt, Split, load_prompts};
 use vocab_align::DraftId;
 
 use crate::args::{DeviceArgs, ThreadArgs, TorchArgs};
 use crate::{flag, print_as};
 use learning::Learning;
-use measure::{DecodingRun, Measured, Settings};
+use measure::{DecodingRun, Measured};
 use model::{best, break_even};
 
 /// Draft lengths to measure.
@@ -152,12 +153,7 @@ impl DoctorArgs {
             bail!("--prompts and --max-tokens must be at least 1");
         }
         let decode = self.decode();
-        let settings = Settings {
-            max_tokens: self.max_tokens,
-            sampling: decode.sampling().map_err(flag)?,
-            lengths: LENGTHS.to_vec(),
-            seed: self.seed,
-        };
+        let sampling = decode.sampling().map_err(flag)?;
         let prompts = self.questions()?;
         let target = self.torch.load(&self.target, self.threads)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
@@ -174,7 +170,14 @@ impl DoctorArgs {
                 eprint!("\r{done}/{} prompts, {left:.0} s left ", prompts.len());
             }
         };
-        let measured = measure::measure(&drafter, &target, engines, &prompts, &settings, tell)?;
+        let settings = PlainConfig {
+            sampling,
+            max_new_tokens: self.max_tokens,
+            stop: target.stop_tokens(),
+        };
+        let measured = measure::measure(
+            &drafter, &target, engines, &prompts, &settings, self.seed, tell,
+        )?;
         if show {
             eprint!("\r{:40}\r", "");
         }
