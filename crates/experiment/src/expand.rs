@@ -9,7 +9,7 @@ use crate::check;
 use crate::count::{Count, PromptCounts};
 use crate::file::SegmentFile;
 use crate::grid::{Cell, Grid, SECTIONS};
-use crate::job::{Job, JobConfig, JobId};
+use crate::job::{Job, JobConfig};
 use crate::lineup::ArmDef;
 use crate::load::{Faults, Node, Place, read};
 use crate::segments;
@@ -61,7 +61,7 @@ impl Parts<'_> {
         }
         self.check_counts(faults);
         let mut jobs: Vec<Job> = Vec::new();
-        let mut known = BTreeMap::new();
+        let mut known: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut whole = true;
         for stage in &self.stages {
             for cell in cells {
@@ -69,14 +69,15 @@ impl Parts<'_> {
                     whole = false;
                     continue;
                 };
-                let before = job.needs.as_ref().and_then(|id| known.get(id));
-                let before = before.and_then(|at: &usize| jobs.get(*at));
+                let from = stage.file.from.as_deref();
+                let before = from.and_then(|from| known.get(&(from, &*cell.name)));
+                let before = before.and_then(|at| jobs.get(*at));
                 if let Some(before) = before {
                     hand_over(&arms, before, faults);
                     job.config.from_sha256 = Some(before.hash.clone());
                     job.hash = job.config.hash();
                 }
-                known.insert(job.id.clone(), jobs.len());
+                known.insert((&*stage.name, &*cell.name), jobs.len());
                 jobs.push(job);
             }
         }
@@ -128,11 +129,6 @@ impl Parts<'_> {
                 }
             }
         }
-        let id = |stage: &str| JobId {
-            stage: stage.to_owned(),
-            cell: cell.name.clone(),
-        };
-        let from = stage.file.from.clone();
         let seed = cell.label("seed").and_then(|seed| seed.parse().ok());
         let config = JobConfig {
             experiment: self.name.clone(),
@@ -146,18 +142,16 @@ impl Parts<'_> {
             exclusive: stage.file.exclusive,
             checkpoint: stage.file.checkpoint,
             save: self.is_read(&stage.name),
-            from: from.clone(),
+            from: stage.file.from.clone(),
             from_sha256: None,
         };
         let coordinates = cell.coordinates.iter();
         let job = Job {
-            id: id(&stage.name),
             hash: config.hash(),
             config,
             coordinates: coordinates
                 .map(|own| (own.axis.clone(), own.label.clone()))
                 .collect(),
-            needs: from.as_deref().map(id),
         };
         Some((job, arms))
     }
@@ -294,7 +288,7 @@ fn hand_over(arms: &[Resolved], before: &Job, faults: &mut Faults) {
     for arm in arms {
         let mut earlier = before.config.arms.iter();
         if let Some(earlier) = earlier.find(|own| own.name == arm.config.name) {
-            for wrong in check::handed_over(&arm.config, earlier, &before.id.stage) {
+            for wrong in check::handed_over(&arm.config, earlier, &before.config.stage) {
                 arm.tell(wrong, faults);
             }
         }

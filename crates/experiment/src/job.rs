@@ -14,34 +14,15 @@ use crate::error::ExperimentError;
 use crate::file::OnStream;
 use crate::settings::{DecodeConfig, ModelsConfig, Wrong, is_default, wrong};
 
-/// Name of a job: the cell of a stage.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct JobId {
-    /// The stage.
-    pub stage: String,
-    /// The cell, `target=L,task=gsm8k,seed=1`; also the name of its folder.
-    pub cell: String,
-}
-
-impl fmt::Display for JobId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.stage, self.cell)
-    }
-}
-
 /// A job of a plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Its name.
-    pub id: JobId,
     /// Its configuration.
     pub config: JobConfig,
     /// [`JobConfig::hash`] of it, by which a folder is recognised as made from it.
     pub hash: String,
     /// Axes and values, in the order of the grid, as written.
     pub coordinates: Vec<(String, String)>,
-    /// The job whose state it starts from.
-    pub needs: Option<JobId>,
 }
 
 /// All settings that determine a job's tokens; stored in its manifest.
@@ -52,7 +33,7 @@ pub struct JobConfig {
     pub experiment: String,
     /// The stage.
     pub stage: String,
-    /// The cell.
+    /// The cell, `target=L,task=gsm8k,seed=1`; also the name of its folder.
     pub cell: String,
     /// Root of every random stream.
     pub seed: u64,
@@ -94,6 +75,13 @@ pub struct Segment {
     /// Number of streamed prompts of the task that belong to segments which the stage leaves out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip: usize,
+}
+
+impl fmt::Display for JobConfig {
+    /// Name of the job: the cell of a stage.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.stage, self.cell)
+    }
 }
 
 impl JobConfig {

@@ -5,7 +5,7 @@
 //! its arms: the name of a preset and a patch of the same keys. All of it is checked before the
 //! first job, and all faults are reported at once, with file, line and key.
 //!
-//! - [`Plan`]: the [`Job`]s in order; [`Job::needs`] is the job that one starts from.
+//! - [`Plan`]: the [`Job`]s in order.
 //! - [`JobConfig`]: all settings that determine the tokens of a job, including each [`ArmConfig`]. Its
 //!   [`hash`](JobConfig::hash) is compared with that of a results folder.
 //! - [`Experiment`]: the other settings, for the report and for launchers.
@@ -31,7 +31,7 @@
 //! "#)?;
 //! let plan = Plan::load(&file, &LoadOptions::default())?;
 //! assert_eq!(plan.jobs.len(), 2);
-//! assert_eq!(plan.jobs[0].id.to_string(), "stream/task=mini-math,seed=1");
+//! assert_eq!(plan.jobs[0].config.to_string(), "stream/task=mini-math,seed=1");
 //! assert_eq!(plan.jobs[0].config.arms[0].decode.k, 3);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -64,7 +64,7 @@ pub use arm::{ArmConfig, SweptFrom};
 pub use count::Count;
 pub use error::{ExperimentError, Fault};
 pub use file::OnStream;
-pub use job::{Job, JobConfig, JobId, Segment};
+pub use job::{Job, JobConfig, Segment};
 pub use load::{LoadOptions, nearest};
 pub use plan::Plan;
 pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, ReportFormat};

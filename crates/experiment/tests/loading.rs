@@ -233,7 +233,7 @@ fn overrides_reach_dotted_axes_sweeps_and_quoted_names() {
         .unwrap();
     assert_eq!(plan.jobs.len(), 2);
     assert_eq!(
-        plan.jobs[0].id.cell,
+        plan.jobs[0].config.cell,
         "target=Q2.5,task=gsm8k,decode.k=3,seed=1"
     );
     assert_eq!(plan.jobs[0].config.arms.len(), 3);

@@ -5,7 +5,7 @@ use crate::common;
 use std::path::Path;
 
 use common::{Files, SMALL, plan, says, set, wrong};
-use experiment::{Count, JobId, LauncherValue, OnStream, Plan, Segment};
+use experiment::{Count, LauncherValue, OnStream, Plan, Segment};
 
 const NONE: Count = Count::Number(0);
 
@@ -31,7 +31,7 @@ preset = "L_DM"
 "#;
 
 fn ids(plan: &Plan) -> Vec<String> {
-    plan.jobs.iter().map(|job| job.id.to_string()).collect()
+    plan.jobs.iter().map(|job| job.config.to_string()).collect()
 }
 
 #[test]
@@ -50,10 +50,11 @@ fn stages_follow_what_they_start_from_and_cells_the_grid() {
     );
     assert_eq!(ids[8], "held-out/seed=1,target=L,task=gsm8k");
     let (stream, held_out) = (&plan.jobs[1], &plan.jobs[9]);
-    assert_eq!(held_out.needs, Some(stream.id.clone()));
+    assert_eq!(held_out.config.from.as_deref(), Some("stream"));
+    assert_eq!(held_out.config.cell, stream.config.cell);
     assert_eq!(
         (
-            stream.needs.clone(),
+            stream.config.from.clone(),
             stream.config.save,
             held_out.config.save
         ),
@@ -124,7 +125,7 @@ fn a_model_can_be_an_axis() {
     );
     let plan = plan(&text);
     assert_eq!(
-        plan.jobs[1].id.cell,
+        plan.jobs[1].config.cell,
         "target=L,task=gsm8k,models.drafter=models-E,seed=1"
     );
     assert_eq!(
@@ -221,11 +222,7 @@ fn jobs_are_chosen_by_coordinates_and_stage() {
             "held-out/seed=2,target=L,task=xsum"
         ]
     );
-    let id = JobId {
-        stage: "stream".to_owned(),
-        cell: "seed=1,target=L,task=xsum".to_owned(),
-    };
-    assert_eq!(some.jobs[0].needs, Some(id));
+    assert_eq!(some.jobs[0].config.from.as_deref(), Some("stream"));
     let no = |wanted: &[(&str, &str)]| all.clone().only(wanted).unwrap_err().to_string();
     says(
         &no(&[("model", "L")]),

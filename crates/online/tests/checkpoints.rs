@@ -301,8 +301,8 @@ preset = "SpD_DM"
     );
     let run = lab.run("out", &text);
     for job in &run.plan.jobs[..2] {
-        let stage = &job.id.stage;
-        let state = run.root.join(stage).join(&job.id.cell).join("state");
+        let stage = &job.config.stage;
+        let state = run.root.join(stage).join(&job.config.cell).join("state");
         let states = SavedState::of_job(&state).unwrap();
         let costs = serde_json::to_value(&states[0].known().costs).unwrap();
         let measured = costs["L"]["rest"][0].as_f64().unwrap();

@@ -87,9 +87,9 @@ fn known(run: &Run, stage: &str, arm: &str) -> Controller {
         .plan
         .jobs
         .iter()
-        .find(|job| job.id.stage == stage)
+        .find(|job| job.config.stage == stage)
         .unwrap()
-        .id
+        .config
         .cell;
     let folder = run.root.join(stage).join(cell).join("state");
     let saved = SavedState::of_arm(&SavedState::folder_of(&folder, arm)).unwrap();

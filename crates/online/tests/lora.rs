@@ -254,8 +254,8 @@ fn held_out(run: &Run, stage: &str, arm: &str, segment: u32) -> Vec<(u32, u32, u
 
 /// Folder of the only job of a stage.
 fn folder_of(run: &Run, stage: &str) -> PathBuf {
-    let job = run.plan.jobs.iter().find(|job| job.id.stage == stage);
-    run.root.join(stage).join(&job.unwrap().id.cell)
+    let job = run.plan.jobs.iter().find(|job| job.config.stage == stage);
+    run.root.join(stage).join(&job.unwrap().config.cell)
 }
 
 /// Files of n-grams of all arms of a job.

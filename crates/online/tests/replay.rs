@@ -220,7 +220,7 @@ fn replays_bit_for_bit(model: &str) {
         files(
             &run.root
                 .join("stream")
-                .join(&run.plan.jobs[0].id.cell)
+                .join(&run.plan.jobs[0].config.cell)
                 .join("state"),
         )
     };

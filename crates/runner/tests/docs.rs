@@ -435,8 +435,8 @@ fn plans(words: &[String]) -> Result<(), String> {
     let stage = own.try_get_one::<String>("stage").ok().flatten();
     if command == "job" {
         let cell = own.get_one::<String>("cell");
-        let mut ids = plan.jobs.iter().map(|job| &job.id);
-        return match ids.any(|id| Some(&id.cell) == cell && Some(&id.stage) == stage) {
+        let mut jobs = plan.jobs.iter().map(|job| &job.config);
+        return match jobs.any(|job| Some(&job.cell) == cell && Some(&job.stage) == stage) {
             true => Ok(()),
             false => Err("the experiment has no such job".to_owned()),
         };

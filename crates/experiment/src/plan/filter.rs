@@ -49,7 +49,7 @@ impl Plan {
                 "there is no stage `{name}` (one of {stages})"
             )));
         }
-        self.keep(|job| job.id.stage == name, name)
+        self.keep(|job| job.config.stage == name, name)
     }
 
     fn check_choice(&self, axis: &str, value: &str) -> Result<(), ExperimentError> {

@@ -96,10 +96,10 @@ impl Lab {
             plan,
         };
         for job in &run.plan.jobs {
-            let folder = |stage: &str| run.root.join(stage).join(&job.id.cell);
-            let start = job.needs.as_ref().map(|need| folder(&need.stage));
-            execute(&job.config, &folder(&job.id.stage), start.as_deref())
-                .unwrap_or_else(|error| panic!("{}: {error:#}", job.id));
+            let folder = |stage: &str| run.root.join(stage).join(&job.config.cell);
+            let start = job.config.from.as_deref().map(&folder);
+            execute(&job.config, &folder(&job.config.stage), start.as_deref())
+                .unwrap_or_else(|error| panic!("{}: {error:#}", job.config));
         }
         run
     }
@@ -156,9 +156,10 @@ pub struct Run {
 impl Run {
     /// The cells of a stage, in order.
     pub fn cells(&self, stage: &str) -> Vec<CellReader> {
-        let jobs = self.plan.jobs.iter().filter(|job| job.id.stage == stage);
+        let jobs = self.plan.jobs.iter();
+        let jobs = jobs.filter(|job| job.config.stage == stage);
         let open = |job: &experiment::Job| {
-            CellReader::open(&self.root.join(stage).join(&job.id.cell)).unwrap()
+            CellReader::open(&self.root.join(stage).join(&job.config.cell)).unwrap()
         };
         jobs.map(open).collect()
     }

@@ -15,8 +15,9 @@ const SHOWN: usize = 3;
 pub(super) fn explained(error: JobsError, plan: &Plan) -> anyhow::Error {
     let what = match &error {
         JobsError::Edited { id, path } => {
-            let is_it =
-                |job: &&experiment::Job| job.id.stage == id.stage() && job.id.cell == id.cell();
+            let is_it = |job: &&experiment::Job| {
+                job.config.stage == id.stage() && job.config.cell == id.cell()
+            };
             let job = plan.jobs.iter().find(is_it);
             job.and_then(|job| differences(path, &job.config))
         }

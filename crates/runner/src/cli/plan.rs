@@ -29,26 +29,30 @@ const TOKENS_PER_ROUND: f64 = 2.0;
 /// Names that are not valid for folders; data that cannot be read.
 pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec>> {
     let mut sizes = Sizes::new(data, true);
-    let id = |id: &experiment::JobId| JobId::new(&id.stage, &id.cell);
     let mut specs = Vec::with_capacity(jobs.len());
     for job in jobs {
-        let needs = match &job.needs {
+        let config = &job.config;
+        let needs = match &config.from {
             None => None,
-            Some(need) => {
-                let found = plan.jobs.iter().find(|other| other.id == *need);
-                let found = found.with_context(|| format!("{}: there is no job {need}", job.id))?;
+            Some(stage) => {
+                let id = JobId::new(stage, &config.cell)?;
+                let is_it = |other: &&Job| {
+                    other.config.stage == *stage && other.config.cell == config.cell
+                };
+                let found = plan.jobs.iter().find(is_it);
+                let found = found.with_context(|| format!("{config}: there is no job {id}"))?;
                 Some(Need {
-                    id: id(need)?,
+                    id,
                     hash: found.hash.clone(),
                 })
             }
         };
         specs.push(JobSpec {
-            id: id(&job.id)?,
+            id: JobId::new(&config.stage, &config.cell)?,
             hash: job.hash.clone(),
             needs,
-            exclusive: job.config.exclusive,
-            prompts: Some(sizes.of_splits(&job.config)?.iter().sum::<usize>() as u64),
+            exclusive: config.exclusive,
+            prompts: Some(sizes.of_splits(config)?.iter().sum::<usize>() as u64),
             coordinates: job.coordinates.clone(),
         });
     }
@@ -82,8 +86,8 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
         None => None,
     };
     let cell = |job: &Job| CellSpec {
-        stage: job.id.stage.clone(),
-        cell: job.id.cell.clone(),
+        stage: job.config.stage.clone(),
+        cell: job.config.cell.clone(),
         coordinates: job.coordinates.clone(),
     };
     let stage = |stage: &Stage| StageSpec {
@@ -205,7 +209,7 @@ pub fn dry_run(
         let jobs: Vec<&Job> = open
             .iter()
             .copied()
-            .filter(|job| job.id.stage == stage.name)
+            .filter(|job| job.config.stage == stage.name)
             .collect();
         if jobs.is_empty() {
             continue;
@@ -222,7 +226,7 @@ pub fn dry_run(
             write!(
                 lines,
                 "  {:<44} {}",
-                job.id.cell,
+                job.config.cell,
                 answers(&job.config, prompts)
             )?;
             match timed {

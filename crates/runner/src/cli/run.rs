@@ -201,12 +201,12 @@ impl RunArgs {
         let file = &self.experiment.file;
         let (job, mut record) = from_manifest(file)?;
         let spec = record.jobs.iter().find(|spec| is_job(&job, spec)).cloned();
-        let spec = spec.with_context(|| format!("{}: not in experiment.json", job.id))?;
+        let spec = spec.with_context(|| format!("{}: not in experiment.json", job.config))?;
         if spec.hash != job.hash {
             bail!(
                 "{}: its configuration is not that of {} in experiment.json\nhint: run the experiment's own file",
                 file.display(),
-                job.id
+                job.config
             );
         }
         let root = RunRoot::new(out);
@@ -311,7 +311,7 @@ impl JobArgs {
         let all = specs(&plan, &plan.jobs, &data)?;
         let found = plan.jobs.iter().zip(&all);
         let mut found =
-            found.filter(|(job, _)| job.id.stage == self.stage && job.id.cell == self.cell);
+            found.filter(|(job, _)| job.config.stage == self.stage && job.config.cell == self.cell);
         let Some((job, spec)) = found.next() else {
             bail!(
                 "the experiment has no cell `{}` of a stage `{}`",
@@ -353,7 +353,7 @@ fn run_here(
 }
 
 fn is_job(job: &Job, spec: &JobSpec) -> bool {
-    job.id.stage == spec.id.stage() && job.id.cell == spec.id.cell()
+    job.config.stage == spec.id.stage() && job.config.cell == spec.id.cell()
 }
 
 fn run_one(
@@ -412,21 +412,11 @@ fn from_manifest(file: &Path) -> Result<(Job, RootRecord)> {
             root.display()
         )
     })?;
-    let id = experiment::JobId {
-        stage: config.stage.clone(),
-        cell: config.cell.clone(),
-    };
-    let needs = config.from.clone().map(|stage| experiment::JobId {
-        stage,
-        cell: config.cell.clone(),
-    });
     let job = Job {
-        id,
         // Not the hash of the configuration as it was read: keys that are constants now are gone from that.
         hash: manifest.config_sha256,
         config,
         coordinates: manifest.cell.coordinates,
-        needs,
     };
     Ok((job, record))
 }

@@ -77,7 +77,7 @@ impl Found {
 /// The jobs of a plan that are not complete in the folder `out`.
 pub(super) fn open<'a>(plan: &'a Plan, out: &Path) -> Vec<&'a Job> {
     let is_open = |job: &&Job| {
-        let folder = out.join(&job.id.stage).join(&job.id.cell);
+        let folder = out.join(&job.config.stage).join(&job.config.cell);
         // Errors of a folder are reported when the job is run.
         !results::is_complete(&folder).unwrap_or(false)
     };

@@ -60,7 +60,7 @@ impl Found {
                 let of_segment = format!("segment.{index}.prompts.{name}");
                 let key = match plan.says(&of_segment) {
                     true => of_segment,
-                    false => format!("stage.{}.prompts.{name}", job.id.stage),
+                    false => format!("stage.{}.prompts.{name}", job.config.stage),
                 };
                 let before = match earlier {
                     0 => String::new(),
@@ -156,7 +156,7 @@ impl Found {
             if !learn.is_empty() {
                 self.warn(format!(
                     "stage `{}` has held-out prompts only and no `from`: nothing is learnt before them by {}",
-                    job.id.stage,
+                    job.config.stage,
                     learn.join(", ")
                 ));
             }
