@@ -69,8 +69,12 @@ pub(crate) fn read(
     let empty = Node::table(None);
     let node = node.unwrap_or(&empty);
     let reader = Reader { models, words };
+    let products = match node.items() {
+        [] => std::slice::from_ref(node),
+        products => products,
+    };
     let mut tables = Vec::new();
-    for product in node.items() {
+    for product in products {
         let Some(table) = product.as_table() else {
             let message = "expected a table of axes, or tables [[grid]] whose cells are united";
             faults.add(product.place.as_ref(), "grid", message);

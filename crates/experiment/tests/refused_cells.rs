@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{SMALL, says, wrong};
+use common::{SMALL, says, wrong, wrong_set};
 
 /// The faults of `SMALL` followed by further lines.
 fn small(more: &str) -> String {
@@ -44,6 +44,10 @@ fn wrong_types_in_the_grid() {
     says(
         &with("\"decode.k\" = [[1]]"),
         &["x.toml:6: grid.decode.k", "numbers, words"],
+    );
+    says(
+        &wrong_set(SMALL, &["grid=[]"]),
+        &["--set grid=[]: grid: expected a table of axes"],
     );
     let text = wrong(&SMALL.replace("\"Q\"]", "\"R\"]"));
     says(
