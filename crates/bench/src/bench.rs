@@ -9,11 +9,15 @@ use anyhow::{Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use cpu_engine::{Compact, EngineOptions, KernelChoice};
-use lm::{Device, LanguageModel, LmConfig, RandomWeights, StoredType, WeightType, write_model};
+use lm::{
+    Device, LanguageModel, LmConfig, RandomWeights, StoredCheckpoint, StoredType, TensorSource,
+    WeightType, write_model,
+};
 use serde::Serialize;
 
 use crate::args::ThreadArgs;
 use crate::print_as;
+use hub::local_folder;
 use models::step::median;
 
 mod device;
@@ -33,7 +37,7 @@ use learn::{LearnArgs, SwitchArgs};
 use logits::LogitsArgs;
 use round::RoundArgs;
 use steps::StepsArgs;
-use subject::{Source, Subject, WalkName};
+use subject::{Subject, WalkName};
 
 /// Numbers of tokens of the calls that `verify` times.
 const VERIFY: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
@@ -174,14 +178,19 @@ struct What {
 }
 
 impl What {
-    /// Name of the model, and the source of its weights.
-    fn source(&self) -> Result<(String, Source)> {
+    /// Name of the model.
+    fn name(&self) -> String {
+        match &self.model {
+            Some(folder) => folder.display().to_string(),
+            None => self.shape.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Its weights.
+    fn open(&self) -> Result<Box<dyn TensorSource>> {
         Ok(match (&self.model, &self.shape) {
-            (Some(folder), _) => (folder.display().to_string(), Source::Model(folder.clone())),
-            (None, Some(name)) => {
-                let config = shape_config(name)?;
-                (name.clone(), Source::Shape(Box::new(config)))
-            }
+            (Some(folder), _) => Box::new(StoredCheckpoint::open(&local_folder(folder)?)?),
+            (None, Some(name)) => Box::new(RandomWeights::new(&shape_config(name)?, 0)),
             (None, None) => bail!("give --model or --shape"),
         })
     }
@@ -278,7 +287,7 @@ impl BenchArgs {
             bail!("--seconds must be between 0 and 3600");
         }
         let began = Instant::now();
-        let (name, mut subject) = self.subject()?;
+        let mut subject = self.subject()?;
         let (load_s, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory());
         let walk = subject.tune(self.walk, self.weights);
         let engine = subject.decoder();
@@ -325,7 +334,7 @@ impl BenchArgs {
         };
         let report = Report {
             command,
-            model: name,
+            model: self.what.name(),
             weights: self.weights.to_string(),
             compact: subject.compact(),
             threads: subject.threads(),
@@ -346,7 +355,7 @@ impl BenchArgs {
         print_as(self.json, &report, Report::text)
     }
 
-    fn subject(&self) -> Result<(String, Subject)> {
+    fn subject(&self) -> Result<Subject> {
         let options = EngineOptions {
             weights: self.weights,
             compact: self.compact,
@@ -355,8 +364,7 @@ impl BenchArgs {
             kernels: self.kernels,
             ..EngineOptions::default()
         };
-        let (name, source) = self.what.source()?;
-        Ok((name, Subject::new(source, options, self.device)?))
+        Subject::new(|| self.what.open(), options, self.device)
     }
 }
 

@@ -108,8 +108,7 @@ impl DeviceBenchArgs {
             ..EngineOptions::default()
         };
         let began = Instant::now();
-        let (model, source) = self.what.source()?;
-        let mut subject = Subject::new(source, options, self.device)?;
+        let mut subject = Subject::new(|| self.what.open(), options, self.device)?;
         let load_s = began.elapsed().as_secs_f64();
         let engine = subject.decoder();
         if room > engine.max_len() {
@@ -128,7 +127,7 @@ impl DeviceBenchArgs {
         drop(probe);
         let mut report = Report {
             command: "device",
-            model,
+            model: self.what.name(),
             weights: self.weights.to_string(),
             device: subject.device_facts(),
             context: self.context,

@@ -14,8 +14,7 @@ use lm::{
 use serde::Serialize;
 use trainer::{NextToken, Trainer};
 
-use super::What;
-use super::subject::Source;
+use super::{What, shape_config};
 use crate::args::ThreadArgs;
 use crate::print_as;
 use experiment::{LearnConfig, LoraSettings, ObjectiveName};
@@ -96,9 +95,10 @@ pub(crate) struct LearnReport {
 
 impl What {
     fn checkpoint(&self) -> Result<Checkpoint> {
-        Ok(match self.source()?.1 {
-            Source::Model(folder) => Checkpoint::load(&local_folder(&folder)?)?,
-            Source::Shape(config) => random_checkpoint(&config, 1),
+        Ok(match (&self.model, &self.shape) {
+            (Some(folder), _) => Checkpoint::load(&local_folder(folder)?)?,
+            (None, Some(name)) => random_checkpoint(&shape_config(name)?, 1),
+            (None, None) => bail!("give --model or --shape"),
         })
     }
 }

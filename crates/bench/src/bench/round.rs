@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use cpu_engine::EngineOptions;
-use lm::{Device, WeightType};
+use lm::{Device, RandomWeights, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
@@ -17,7 +17,7 @@ use spec_decode::{
 };
 use vocab_align::{TokenId, Vocabulary};
 
-use super::subject::{Source, Subject, WalkName};
+use super::subject::{Subject, WalkName};
 use super::timed::{Decoder, Timed};
 use super::{shape_config, shape_parser};
 use crate::args::{DeviceArgs, ThreadArgs, TorchArgs, parse_verify};
@@ -273,7 +273,11 @@ impl RoundArgs {
             ..EngineOptions::default()
         };
         let vocab = config.vocab_size;
-        let mut subject = Subject::new(Source::Shape(Box::new(config)), options, device)?;
+        let mut subject = Subject::new(
+            || Ok(Box::new(RandomWeights::new(&config, 0))),
+            options,
+            device,
+        )?;
         subject.tune(WalkName::Kept, weights);
         subject.prepare()?;
         Ok(Timed {

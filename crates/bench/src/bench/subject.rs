@@ -1,7 +1,5 @@
 //! The engine under measurement, with weights of a model or random ones of a shape.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 #[cfg(feature = "gpu")]
 use anyhow::{Context, bail};
@@ -11,10 +9,7 @@ use cpu_engine::KernelChoice;
 use cpu_engine::{CpuEngine, EngineOptions, MemoryProbe};
 #[cfg(feature = "gpu")]
 use gpu_engine::{Gpu, GpuEngine, GpuOptions, GpuProbe};
-use hub::local_folder;
-use lm::{
-    Device, LanguageModel, LmConfig, RandomWeights, StoredCheckpoint, TensorSource, WeightType,
-};
+use lm::{Device, LanguageModel, LmConfig, TensorSource, WeightType};
 use serde::Serialize;
 
 /// Bytes read to measure bandwidth: several times the largest cache of common processors.
@@ -22,23 +17,6 @@ const PROBE_BYTES: usize = 256 << 20;
 /// The same on a graphics device, whose caches may be as large as [`PROBE_BYTES`].
 #[cfg(feature = "gpu")]
 const GPU_PROBE_BYTES: usize = 1 << 30;
-
-/// Source of weights.
-pub(super) enum Source {
-    /// A model folder.
-    Model(PathBuf),
-    /// Random weights of this shape.
-    Shape(Box<LmConfig>),
-}
-
-impl Source {
-    fn open(self) -> Result<Box<dyn TensorSource>> {
-        Ok(match self {
-            Self::Model(folder) => Box::new(StoredCheckpoint::open(&local_folder(&folder)?)?),
-            Self::Shape(config) => Box::new(RandomWeights::new(&config, 0)),
-        })
-    }
-}
 
 /// Order in which the processor reads weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -104,9 +82,13 @@ pub(super) enum Probe {
 }
 
 impl Subject {
-    /// Builds an engine on a device. A graphics device uses only the options for weights, cache,
-    /// length and threads.
-    pub(super) fn new(source: Source, options: EngineOptions, device: Device) -> Result<Self> {
+    /// Builds an engine on a device, whose weights are opened after a check of the device. A
+    /// graphics device uses only the options for weights, cache, length and threads.
+    pub(super) fn new(
+        open: impl FnOnce() -> Result<Box<dyn TensorSource>>,
+        options: EngineOptions,
+        device: Device,
+    ) -> Result<Self> {
         models::check_device(device)?;
         match device {
             #[cfg(feature = "gpu")]
@@ -121,13 +103,10 @@ impl Subject {
                     threads: options.threads,
                     ..GpuOptions::new(gpu, options.weights)
                 };
-                let engine = GpuEngine::new(&*source.open()?, options)?;
+                let engine = GpuEngine::new(&*open()?, options)?;
                 Ok(Self::Gpu(Box::new(engine)))
             }
-            _ => Ok(Self::Cpu(Box::new(CpuEngine::new(
-                &*source.open()?,
-                options,
-            )?))),
+            _ => Ok(Self::Cpu(Box::new(CpuEngine::new(&*open()?, options)?))),
         }
     }
 
