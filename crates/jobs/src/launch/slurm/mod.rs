@@ -154,7 +154,7 @@ impl Slurm {
             order.iter().map(|(job, state)| (&job.id, *state)).collect();
         let in_queue = |id: &JobId| {
             let task = submitted.get(id)?;
-            Some((task, tasks.get(task)?))
+            Some((task, tasks.get(&queue::name(task))?))
         };
         let mut queued: HashMap<JobId, TaskRef> = HashMap::new();
         let mut cancelled = Vec::new();

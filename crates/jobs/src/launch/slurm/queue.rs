@@ -19,11 +19,8 @@ pub(super) struct Tools {
     pub(super) folder: Option<PathBuf>,
 }
 
-/// Slurm's list of tasks that have not ended.
-#[derive(Debug, Default)]
-pub(super) struct Tasks {
-    tasks: HashMap<String, TaskState>,
-}
+/// Slurm's tasks that have not ended, by their [names](name).
+pub(super) type Tasks = HashMap<String, TaskState>;
 
 /// State of a task in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,33 +31,29 @@ pub(super) struct TaskState {
     pub(super) never: bool,
 }
 
-impl Tasks {
-    fn parse(text: &str) -> Self {
-        let mut tasks = HashMap::new();
-        for line in text.lines() {
-            let mut words = line.trim().split('|');
-            let (Some(id), Some(state)) = (words.next(), words.next()) else {
-                continue;
+/// Reads the list that `squeue` prints.
+fn parse(text: &str) -> Tasks {
+    let mut tasks = Tasks::new();
+    for line in text.lines() {
+        let mut words = line.trim().split('|');
+        let (Some(id), Some(state)) = (words.next(), words.next()) else {
+            continue;
+        };
+        let reason = words.next().unwrap_or_default();
+        // A task that is being cleaned up has ended.
+        if state != "COMPLETING" {
+            let place = TaskState {
+                pending: state == "PENDING",
+                never: reason == "DependencyNeverSatisfied",
             };
-            let reason = words.next().unwrap_or_default();
-            // A task that is being cleaned up has ended.
-            if state != "COMPLETING" {
-                let place = TaskState {
-                    pending: state == "PENDING",
-                    never: reason == "DependencyNeverSatisfied",
-                };
-                tasks.insert(id.to_owned(), place);
-            }
+            tasks.insert(id.to_owned(), place);
         }
-        Self { tasks }
     }
-
-    pub(super) fn get(&self, task: &TaskRef) -> Option<TaskState> {
-        self.tasks.get(&name(task)).copied()
-    }
+    tasks
 }
 
-fn name(task: &TaskRef) -> String {
+/// Slurm's name of a task.
+pub(super) fn name(task: &TaskRef) -> String {
     format!("{}_{}", task.job, task.task)
 }
 
@@ -87,7 +80,7 @@ impl Tools {
         let mut command = self.command("squeue");
         command.args(arguments).args(options.cluster());
         let shown = format!("squeue {}", arguments.join(" "));
-        Ok(Tasks::parse(&run("squeue", &mut command, &shown)?))
+        Ok(parse(&run("squeue", &mut command, &shown)?))
     }
 
     pub(super) fn cancel(
@@ -182,15 +175,14 @@ mod tests {
 
     #[test]
     fn the_queue_is_read() {
-        let tasks = Tasks::parse(
+        let tasks = parse(
             "12_0|RUNNING|None\n12_1|PENDING|Dependency\n13_4|PENDING|DependencyNeverSatisfied\n\
              14_0|COMPLETING|None\n\nnonsense\n15|PENDING|Priority\n",
         );
         let get = |job: &str, task| {
             let job = job.to_owned();
-            tasks
-                .get(&TaskRef { job, task })
-                .map(|p| (p.pending, p.never))
+            let found = tasks.get(&name(&TaskRef { job, task }));
+            found.map(|p| (p.pending, p.never))
         };
         assert_eq!(get("12", 0), Some((false, false)));
         assert_eq!(get("12", 1), Some((true, false)));
