@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use super::local::Local;
+use super::queue::EntryState;
 use crate::lock::{FileLock, take_machine};
 use crate::state::{self, CellState};
 use crate::{CellLock, Event, EventKind, JobFolder, JobSpec, JobsError, Progress};
@@ -36,49 +37,34 @@ impl JobContext<'_> {
     }
 }
 
-/// Result of an attempt.
-pub(super) enum Outcome {
-    /// This attempt completed the job.
-    Finished,
-    /// The job was already complete.
-    Skipped,
-    /// Another process holds the job.
-    HeldByOther(String),
-    Failed(String),
-    /// The job that it needs is not complete.
-    Blocked(String),
-    /// The job did not start, because the run is being stopped.
-    NotStarted,
-}
-
 impl<E: Display> Local<'_, E> {
-    pub(super) fn attempt(&self, job: &JobSpec) -> Outcome {
+    /// Tries a job, and returns its state afterwards.
+    pub(super) fn attempt(&self, job: &JobSpec) -> EntryState {
         let tried = self.try_job(job);
-        tried.unwrap_or_else(|error| self.fail(job, with_hint(&error)))
+        tried.unwrap_or_else(|error| self.failed(job, with_hint(&error)))
     }
 
-    fn try_job(&self, job: &JobSpec) -> Result<Outcome, JobsError> {
+    fn try_job(&self, job: &JobSpec) -> Result<EntryState, JobsError> {
         let checks = &self.options.checks;
         let folder = self.root.folder(&job.id);
         folder.create()?;
         let Some(_cell) = CellLock::try_take(&folder)? else {
             let holder = CellLock::holder(&folder)?;
-            return Ok(Outcome::HeldByOther(holder.unwrap_or_default()));
+            return Ok(self.held(job, &holder.unwrap_or_default()));
         };
         // Another process may have completed it since the last check.
         if state::inspect_own(self.root, job, checks)? == CellState::Complete {
-            return Ok(Outcome::Skipped);
+            return Ok(self.skipped(job));
         }
         if let Some(need) = &job.needs
             && state::needed(self.root, need, checks)? != CellState::Complete
         {
-            return Ok(Outcome::Blocked(format!(
-                "it starts from {}, which is not complete any more",
-                need.id
-            )));
+            let reason = format!("it starts from {}, which is not complete any more", need.id);
+            return Ok(self.blocked(job, reason));
         }
         let Some(_machine) = self.machine(job)? else {
-            return Ok(Outcome::NotStarted);
+            // The run is being stopped.
+            return Ok(EntryState::Pending);
         };
         folder.clear()?;
         self.emit(&job.id, EventKind::Started);
@@ -99,11 +85,7 @@ impl<E: Display> Local<'_, E> {
             Err(panic) => Some(format!("the program panicked: {}", message(&*panic))),
         };
         Ok(match failure {
-            None => {
-                let seconds = started.elapsed().as_secs_f64();
-                self.emit(&job.id, EventKind::Finished(seconds));
-                Outcome::Finished
-            }
+            None => self.finished(job, started.elapsed().as_secs_f64()),
             // The error is written while the lock is held.
             Some(message) => self.fail_on_disk(job, message),
         })
@@ -134,18 +116,13 @@ impl<E: Display> Local<'_, E> {
         }
     }
 
-    fn fail_on_disk(&self, job: &JobSpec, message: String) -> Outcome {
+    fn fail_on_disk(&self, job: &JobSpec, message: String) -> EntryState {
         let folder = self.root.folder(&job.id);
         let text = format!("{message}\n");
         if let Err(error) = results::write_atomically(&folder.error(), text.as_bytes()) {
-            return self.fail(job, format!("{message}\n({error})"));
+            return self.failed(job, format!("{message}\n({error})"));
         }
-        self.fail(job, message)
-    }
-
-    fn fail(&self, job: &JobSpec, message: String) -> Outcome {
-        self.emit(&job.id, EventKind::Failed(message.clone()));
-        Outcome::Failed(message)
+        self.failed(job, message)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::attempt::{JobContext, Outcome};
+use super::attempt::JobContext;
 use super::queue::{EntryState, JobQueue, Next};
 use super::{LocalOptions, Summary};
 use crate::state::{self, CellState};
@@ -58,8 +58,8 @@ pub fn run_local<E: Display>(
 struct Shared {
     queue: JobQueue,
     summary: Summary,
-    /// Entries for which a `Waiting` event was sent.
-    waited: HashSet<usize>,
+    /// Jobs held by other processes for which a `Waiting` event was sent.
+    waited: HashSet<JobId>,
 }
 
 /// A run of jobs in this process.
@@ -92,10 +92,8 @@ impl<E: Display> Local<'_, E> {
         }
         for (entry, (job, state)) in self.jobs.iter().zip(states).enumerate() {
             match state {
-                CellState::Complete => self.record(entry, job, Outcome::Skipped),
-                CellState::Running { holder } => {
-                    self.record(entry, job, Outcome::HeldByOther(holder));
-                }
+                CellState::Complete => self.set_state(entry, self.skipped(job)),
+                CellState::Running { holder } => self.set_state(entry, self.held(job, &holder)),
                 _ => {}
             }
         }
@@ -109,7 +107,7 @@ impl<E: Display> Local<'_, E> {
     fn work(&self) {
         while let Some(entry) = self.take() {
             if let Some(job) = self.jobs.get(entry) {
-                self.record(entry, job, self.attempt(job));
+                self.set_state(entry, self.attempt(job));
             } else if self.inspect_needed(entry).is_err() {
                 self.set_state(entry, EntryState::Missing);
             }
@@ -144,48 +142,45 @@ impl<E: Display> Local<'_, E> {
         }
     }
 
-    /// Records the result of an attempt.
-    fn record(&self, entry: usize, job: &JobSpec, outcome: Outcome) {
-        let id = job.id.clone();
+    /// Records that this process completed a job. Like the next ones, returns its state.
+    pub(super) fn finished(&self, job: &JobSpec, seconds: f64) -> EntryState {
+        self.emit(&job.id, EventKind::Finished(seconds));
+        self.lock().summary.finished.push(job.id.clone());
+        EntryState::Complete
+    }
+
+    /// Records that a job was complete already.
+    pub(super) fn skipped(&self, job: &JobSpec) -> EntryState {
+        self.emit(&job.id, EventKind::Skipped);
+        self.lock().summary.skipped.push(job.id.clone());
+        EntryState::Complete
+    }
+
+    /// Records that another process holds a job.
+    pub(super) fn held(&self, job: &JobSpec, holder: &str) -> EntryState {
+        let first = self.lock().waited.insert(job.id.clone());
+        if first {
+            let what = format!("{holder}, which works on it");
+            self.emit(&job.id, EventKind::Waiting(what));
+        }
+        EntryState::HeldByOther(Instant::now() + self.options.poll)
+    }
+
+    /// Records that a job failed.
+    pub(super) fn failed(&self, job: &JobSpec, message: String) -> EntryState {
+        self.emit(&job.id, EventKind::Failed(message.clone()));
         let mut shared = self.lock();
-        let Shared {
-            queue,
-            summary,
-            waited,
-        } = &mut *shared;
-        let state = match outcome {
-            Outcome::Finished => {
-                summary.finished.push(id);
-                EntryState::Complete
-            }
-            Outcome::Skipped => {
-                self.emit(&id, EventKind::Skipped);
-                summary.skipped.push(id);
-                EntryState::Complete
-            }
-            Outcome::HeldByOther(holder) => {
-                if waited.insert(entry) {
-                    let what = format!("{holder}, which works on it");
-                    self.emit(&id, EventKind::Waiting(what));
-                }
-                EntryState::HeldByOther(Instant::now() + self.options.poll)
-            }
-            Outcome::Failed(message) => {
-                summary.failed.push((id, message));
-                if !self.options.keep_going {
-                    queue.stop();
-                }
-                EntryState::Failed
-            }
-            Outcome::Blocked(reason) => {
-                self.block(summary, &id, reason);
-                EntryState::Blocked
-            }
-            Outcome::NotStarted => EntryState::Pending,
-        };
-        queue.set(entry, state);
-        drop(shared);
-        self.changed.notify_all();
+        shared.summary.failed.push((job.id.clone(), message));
+        if !self.options.keep_going {
+            shared.queue.stop();
+        }
+        EntryState::Failed
+    }
+
+    /// Records that a job cannot run because the one that it needs is not complete.
+    pub(super) fn blocked(&self, job: &JobSpec, reason: String) -> EntryState {
+        self.block(&mut self.lock().summary, &job.id, reason);
+        EntryState::Blocked
     }
 
     /// Checks a needed job that is not part of this run.
