@@ -19,8 +19,8 @@ pub struct Batch<'a> {
     pub root: &'a RunRoot,
     /// Name of the experiment.
     pub name: &'a str,
-    /// The jobs, all of the experiment's or some of them: stage by stage, each stage after those that
-    /// its jobs need.
+    /// The jobs, all of the experiment's or some of them: stage by stage, each stage after those
+    /// that its jobs need.
     pub jobs: &'a [JobSpec],
     /// State of each job.
     pub states: &'a [CellState],

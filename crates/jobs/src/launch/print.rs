@@ -4,8 +4,8 @@ use super::{Batch, Submission, quote, word};
 use crate::{CellState, JobsError};
 
 /// The command lines of the jobs that are not complete, also of those that a process is running, in
-/// an order in which they can run one after the other. Lines that begin with `#` between stages name
-/// the stages that must be completed before.
+/// an order in which they can run one after the other. Lines that begin with `#` between stages
+/// name the stages that must be completed before.
 ///
 /// # Errors
 /// A path or argument that cannot stand in a command line.

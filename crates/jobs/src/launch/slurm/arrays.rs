@@ -86,8 +86,8 @@ fn before(
 }
 
 impl Plan {
-    /// Adds a job to an array of its stage: with the number of the task that it waits for, otherwise
-    /// with the next one.
+    /// Adds a job to an array of its stage: with the number of the task that it waits for,
+    /// otherwise with the next one.
     fn add(&mut self, job: &JobSpec, twin: Option<Place>, limit: u32) -> Place {
         let (twin, number) = twin.unzip();
         let fits = |a: &Array| {
