@@ -36,9 +36,8 @@ pub fn specs(plan: &Plan, jobs: &[Job], data: &DataSource) -> Result<Vec<JobSpec
             None => None,
             Some(stage) => {
                 let id = JobId::new(stage, &config.cell)?;
-                let is_it = |other: &&Job| {
-                    other.config.stage == *stage && other.config.cell == config.cell
-                };
+                let is_it =
+                    |other: &&Job| other.config.stage == *stage && other.config.cell == config.cell;
                 let found = plan.jobs.iter().find(is_it);
                 let found = found.with_context(|| format!("{config}: there is no job {id}"))?;
                 Some(Need {
