@@ -39,7 +39,7 @@ fn what_changes_tokens_changes_the_job_and_what_does_not_only_the_file() {
         base.jobs
             .iter()
             .zip(&k.jobs)
-            .all(|(a, b)| a.hash != b.hash && a.id == b.id)
+            .all(|(a, b)| a.hash != b.hash && a.config.cell == b.config.cell)
     );
     let title = set(SMALL, &["title=x", "report.formats=[\"csv\"]"]);
     assert_ne!(base.experiment.hash, title.experiment.hash);

@@ -9,12 +9,15 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Source};
 
+/// The thread of a server, and how it ended.
+type Serving = JoinHandle<Result<(), Source>>;
+
 /// A server at work on threads of its own, with the API of `omnidraft serve`; it stops when it is
 /// stopped or dropped.
 pub struct Server {
     address: SocketAddr,
     /// The way to stop it, and its thread; `None` once it is stopped.
-    running: Option<(oneshot::Sender<()>, JoinHandle<Result<(), Source>>)>,
+    running: Option<(oneshot::Sender<()>, Serving)>,
 }
 
 impl Server {

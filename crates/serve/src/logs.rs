@@ -282,8 +282,10 @@ impl Log {
             let record = file.record(row)?;
             // The drafter reads the question in its own template, as it does beside a live target.
             let question = frame.as_ref().and_then(|frame| {
-                let text = record.prompt.strip_prefix(&frame.prefix)?;
-                text.strip_suffix(&frame.suffix)
+                let end = frame.text.len();
+                let body = frame.bodies.first().cloned().unwrap_or(end..end);
+                let text = record.prompt.strip_prefix(&frame.text[..body.start])?;
+                text.strip_suffix(&frame.text[body.end..])
             });
             let fault = |error: ApiError| LogError::Line {
                 path: path.to_owned(),
