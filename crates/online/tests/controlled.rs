@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use adaptive_draft::{Controller, ControllerConfig, RoundCost, Way};
 use distill_loss::{Chunk, Example, TeacherRow};
+use experiment::JobConfig;
 use lm::{EngineSettings, LanguageModel, WeightType};
 use models::Engine;
 use ngram_cache::CacheConfig;
@@ -257,20 +258,26 @@ fn an_answer_at_rest_has_the_tokens_of_plain_decoding_above_temperature_0() {
     assert_eq!(of("rests"), plain);
 }
 
-/// The one that ran beside decoding, and the one from the examples after it.
-#[test]
-fn both_updates_at_the_end_of_a_stream_are_charged() {
+/// A job over so many prompts whose only arm learns under a controller, and where it is.
+fn one_learns(prompts: usize, learn: &str) -> (Lab, JobConfig) {
     let lab = Lab::new();
     let models_table = models_table(&[("L", "L-small")]);
     let text = format!(
-        "name = \"beside\"\n{models_table}[grid]\ntask = [\"mini-math\"]\n\
-         [stage.stream]\nexclusive = true\nprompts = {{ train = 3 }}\n\
-         [decode]\ncontroller = true\n[learn]\nevery = 2\nasynchronous = true\n\
+        "name = \"one\"\n{models_table}[grid]\ntask = [\"mini-math\"]\n\
+         [stage.stream]\nexclusive = true\nprompts = {{ train = {prompts} }}\n\
+         [decode]\ncontroller = true\n[learn]\n{learn}\n\
          [[arm]]\npreset = \"L_DM\"\n"
     );
-    let plan = lab.load(&text).unwrap();
-    let (job, drafter) = (&plan.jobs[0].config, tail::folder());
-    let mut arm = DraftingArm::new(&job.arms[0], &[], &drafter, None, job).unwrap();
+    let mut plan = lab.load(&text).unwrap();
+    (lab, plan.jobs.remove(0).config)
+}
+
+/// The one that ran beside decoding, and the one from the examples after it.
+#[test]
+fn both_updates_at_the_end_of_a_stream_are_charged() {
+    let (lab, job) = one_learns(3, "every = 2\nasynchronous = true");
+    let drafter = tail::folder();
+    let mut arm = DraftingArm::new(&job.arms[0], &[], &drafter, None, &job).unwrap();
     arm.turn_to("L", "mini-math").unwrap();
     let mut engine = tail::engine(0);
     // The third one comes while the others are learnt from.
@@ -322,17 +329,9 @@ fn own_text(engine: &mut Engine) -> Example {
 /// The weights are exchanged for the time of an answer with the first ones.
 #[test]
 fn after_an_answer_that_fails_the_first_weights_are_still_the_first() {
-    let lab = Lab::new();
-    let models_table = models_table(&[("L", "L-small")]);
-    let text = format!(
-        "name = \"fails\"\n{models_table}[grid]\ntask = [\"mini-math\"]\n\
-         [stage.stream]\nexclusive = true\nprompts = {{ train = 1 }}\n\
-         [decode]\ncontroller = true\n[learn]\nevery = 1\nlr = 0.1\nblocks = 1\n\
-         [[arm]]\npreset = \"L_DM\"\n"
-    );
-    let plan = lab.load(&text).unwrap();
-    let (job, drafter) = (&plan.jobs[0].config, tail::folder());
-    let mut arm = DraftingArm::new(&job.arms[0], &[], &drafter, None, job).unwrap();
+    let (_lab, job) = one_learns(1, "every = 1\nlr = 0.1\nblocks = 1");
+    let drafter = tail::folder();
+    let mut arm = DraftingArm::new(&job.arms[0], &[], &drafter, None, &job).unwrap();
     arm.turn_to("L", "mini-math").unwrap();
     let mut engine = tail::engine(0);
     // At this rate the first update spoils what the drafter knew.
