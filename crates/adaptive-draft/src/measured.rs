@@ -11,8 +11,16 @@ const MEMORY: f64 = 1000.0;
 const PRIOR: f64 = 8.0;
 /// Weight of a measurement that was made before any round, in rounds.
 const AT_START: f64 = 32.0;
+/// Number of rounds in which the sums follow a change of the machine's pace to 1/e.
+const PACE_MEMORY: f64 = 10.0;
+/// Most that a measurement counts for, in multiples of the usual seconds.
+const MOST: f64 = 3.0;
 
 /// Running sums of the seconds of rounds, by length.
+///
+/// A machine has slow spells. Were a length made in one and seldom after it, it would seem dear
+/// for long, and seldom be made for that reason. So all sums follow the machine's pace, as every
+/// round shows it for its own length, and a round that was interrupted counts for a few.
 ///
 /// Decisions based on them depend on the machine, so two runs may decide differently. The
 /// distribution of the output does not change, since no decision depends on the target's draws in
@@ -61,17 +69,27 @@ impl TryFrom<Sums> for MeasuredCosts {
 impl MeasuredCosts {
     /// Adds a round.
     pub fn observe(&mut self, outcome: &RoundOutcome) {
-        let all = self.draft.iter_mut().chain(&mut self.verify);
-        let all = all.chain([&mut self.rest]).flatten();
-        all.for_each(|sum| *sum *= KEEP);
         let timings = &outcome.timings;
-        if let Some(last) = outcome.draft.len().checked_sub(1) {
-            add(&mut self.draft, last, 1.0, timings.draft);
+        let at = outcome.proposed();
+        let expected = usual(&self.verify, at);
+        let judged = (timings.target + timings.verify).min(MOST * expected);
+        let rest = (timings.translate + timings.commit).min(MOST * usual(&[self.rest], 0));
+        let pace = match judged / expected {
+            ratio if ratio > 0.0 => ratio.powf(1.0 / PACE_MEMORY),
+            _ => 1.0,
+        };
+        let all = self.draft.iter_mut().chain(&mut self.verify);
+        for [rounds, seconds] in all.chain([&mut self.rest]) {
+            *rounds *= KEEP;
+            *seconds *= KEEP * pace;
         }
-        let judged = timings.target + timings.verify;
-        add(&mut self.verify, outcome.proposed(), 1.0, judged);
+        if let Some(last) = outcome.draft.len().checked_sub(1) {
+            let drafted = timings.draft.min(MOST * usual(&self.draft, last));
+            add(&mut self.draft, last, 1.0, drafted);
+        }
+        add(&mut self.verify, at, 1.0, judged);
         self.rest[0] += 1.0;
-        self.rest[1] += timings.translate + timings.commit;
+        self.rest[1] += rest;
     }
 
     /// Adds the seconds of drafting so many tokens, at least 1, as they were measured before any
@@ -288,6 +306,16 @@ fn slope(sums: &[[f64; 2]]) -> f64 {
     }
 }
 
+/// Mean seconds of the length with this index or, if few rounds had it, of all lengths. Infinite as
+/// long as too little is known.
+fn usual(sums: &[[f64; 2]], at: usize) -> f64 {
+    let known = |[rounds, seconds]: &[f64; 2]| *rounds >= PRIOR && *seconds > 0.0;
+    let all = [0, 1].map(|what| sums.iter().map(|sum| sum[what]).sum());
+    let own = sums.get(at).copied();
+    let found = own.into_iter().chain([all]).find(known);
+    found.map_or(f64::INFINITY, |[rounds, seconds]| seconds / rounds)
+}
+
 /// Adds so many rounds of `seconds` each.
 pub(crate) fn add(sums: &mut Vec<[f64; 2]>, at: usize, rounds: f64, seconds: f64) {
     if sums.len() <= at {
@@ -422,6 +450,64 @@ mod tests {
         found.check().unwrap();
         let rise = (found.verify(13) - found.verify(4)) / found.verify(1) / 9.0;
         assert!((0.04..0.06).contains(&rise), "{rise}: {found:?}");
+    }
+
+    #[test]
+    fn a_length_that_was_made_in_a_slow_spell_does_not_stay_dear() {
+        let given = Costs {
+            draft: vec![0.1],
+            verify: vec![1.0, 1.05, 1.1, 1.15, 1.2],
+            round: 0.0,
+        };
+        let mut measured = MeasuredCosts::default();
+        for i in 0..1000 {
+            // Four tokens are drafted in the first rounds only, when all takes half as long again.
+            let slow = i < 300;
+            let mut outcome = round(if slow && i % 2 == 0 { 4 } else { 2 });
+            let timings = &mut outcome.timings;
+            for seconds in [&mut timings.draft, &mut timings.target, &mut timings.commit] {
+                *seconds *= if slow { 1.5 } else { 1.0 };
+            }
+            measured.observe(&outcome);
+        }
+        let found = measured.costs(&given);
+        let steps = |cost: f64| cost / found.verify(3);
+        assert!(
+            (steps(found.verify(5)) - 24.0 / 22.0).abs() < 0.03,
+            "{found:?}"
+        );
+        assert!(
+            (steps(found.draft(4)) - 8.0 / 22.0).abs() < 0.03,
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_minute_of_sleep_is_not_a_cost() {
+        let mut measured = MeasuredCosts::default();
+        for i in 0..200 {
+            measured.observe(&round(i % 4));
+        }
+        let before = measured.costs(&Costs::default());
+        // The last draft is the first one of its length.
+        for drafted in [0, 2, 3, 7] {
+            let mut long = round(drafted);
+            long.timings.draft += 60.0;
+            long.timings.target += 60.0;
+            long.timings.commit += 60.0;
+            measured.observe(&long);
+        }
+        let after = measured.costs(&Costs::default());
+        for (was, is) in [
+            (before.verify(1), after.verify(1)),
+            (before.verify(4), after.verify(4)),
+            (before.verify(8), after.verify(8)),
+            (before.draft(3), after.draft(3)),
+            (before.draft(8), after.draft(8)),
+            (before.round, after.round),
+        ] {
+            assert!((is / was - 1.0).abs() < 0.3, "{was} {is}: {after:?}");
+        }
     }
 
     /// Steps of several sequences whose passes take `a`, and `b` per token: one pass for all, or
