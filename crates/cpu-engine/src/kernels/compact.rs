@@ -17,6 +17,7 @@ use lm::LmError;
 
 #[cfg(target_arch = "x86_64")]
 use super::{
+    gemm::Sink,
     tiled::{PairProduct, PairTiles},
     x86::amx::{Tile, Tiles},
 };
@@ -312,7 +313,10 @@ impl Inputs<INPUTS> for Exact<'_> {
 
 /// An array that starts with `values`, as far as it has room, and is filled with zeros.
 #[inline(always)]
-fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
+pub(crate) fn filled_up<T: Copy + Default, const N: usize>(values: &[T]) -> [T; N] {
+    if let Some(whole) = values.first_chunk() {
+        return *whole;
+    }
     let mut all = [T::default(); N];
     all[..values.len()].copy_from_slice(values);
     all
@@ -463,7 +467,7 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
         simd: S,
         tiles: Tiles,
         panels: Range<usize>,
-        put: impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) -> bool {
         let Some(x) = self.x.rounded() else {
             return false;
@@ -478,7 +482,7 @@ impl<X: Inputs<N>, const N: usize> Operands for CompactChains<'_, X, N> {
                 depth: self.depth(),
             },
         };
-        product.run(simd, tiles, panels, put);
+        product.run(simd, tiles, panels, sink);
         true
     }
 }

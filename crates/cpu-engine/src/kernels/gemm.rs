@@ -97,8 +97,8 @@ pub(crate) trait Operands: Copy {
         sums: Sums<S::P, M, P>,
     ) -> Sums<S::P, M, P>;
 
-    /// Multiplies by tiles and passes every sum to `put` with its row and panel. Returns false if
-    /// these operands do not suit tiles. The condition for that must not change the bits of a row.
+    /// Multiplies by tiles and passes every sum to `sink`. Returns false if these operands do not
+    /// suit tiles. The condition for that must not change the bits of a row.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     fn tiled<S: Simd>(
@@ -106,7 +106,7 @@ pub(crate) trait Operands: Copy {
         _simd: S,
         _tiles: super::x86::amx::Tiles,
         _panels: Range<usize>,
-        _put: impl FnMut(usize, usize, &[f32; PANEL]),
+        _sink: &mut impl Sink,
     ) -> bool {
         false
     }
@@ -233,8 +233,7 @@ impl<T: Operands> Kernel for Gemm<'_, '_, T> {
             && self.store != Store::Extend
         {
             let (operands, panels) = (self.operands, self.panels.clone());
-            let put = |row, panel, sum: &_| self.put(simd, row, panel, simd.load_panel(sum));
-            if operands.tiled(simd, tiles, panels, put) {
+            if operands.tiled(simd, tiles, panels, &mut self) {
                 return;
             }
         }
@@ -359,7 +358,16 @@ impl<T: Operands> Gemm<'_, '_, T> {
             }
         }
     }
+}
 
+/// Receiver of finished sums. It is no closure, because closures are not compiled with the
+/// instructions of the kernel that calls them.
+pub(crate) trait Sink {
+    /// Takes the sums of a row and a panel.
+    fn put<S: Simd>(&mut self, simd: S, row: usize, panel: usize, sum: S::P);
+}
+
+impl<T> Sink for Gemm<'_, '_, T> {
     #[inline(always)]
     fn put<S: Simd>(&mut self, simd: S, row: usize, panel: usize, mut sum: S::P) {
         let out = self.out.panel(row, panel);

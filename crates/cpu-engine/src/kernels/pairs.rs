@@ -8,14 +8,13 @@
 
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use super::gemm::fetch_each;
 use super::gemm::{Operands, PART_BYTES, Rows, Sums, fetch, fetch_steps};
+#[cfg(target_arch = "x86_64")]
+use super::gemm::{Sink, fetch_each};
 use super::row::PairRow;
 use super::simd::{Kernel, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::{
-    simd::PANEL,
     tiled::{PairProduct, PairTiles},
     x86::amx::{Tile, Tiles},
 };
@@ -152,7 +151,7 @@ impl Operands for PairChains<'_> {
         simd: S,
         tiles: Tiles,
         panels: Range<usize>,
-        put: impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) -> bool {
         let product = PairProduct {
             x: self.x,
@@ -161,7 +160,7 @@ impl Operands for PairChains<'_> {
             stride: stride(self.inputs),
             weights: *self,
         };
-        product.run(simd, tiles, panels, put);
+        product.run(simd, tiles, panels, sink);
         true
     }
 }

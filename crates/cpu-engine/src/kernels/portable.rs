@@ -173,6 +173,12 @@ impl Simd for Portable {
         from.map(f32::from)
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn expand_words(self, from: &[i32; PANEL]) -> Self::P {
+        from.map(|word| word as f32)
+    }
+
     #[inline(always)]
     fn words(self, from: &[u32; PANEL]) -> Self::Words {
         *from

@@ -12,7 +12,7 @@ use super::pairs;
 use super::row::{F32Row, PanelRow, ScaleRow};
 use super::simd::{Kernel, LANES, PANEL, ROUND_MAGIC, Simd};
 #[cfg(target_arch = "x86_64")]
-use super::{tiled::IntProduct, x86::amx::Tiles};
+use super::{gemm::Sink, tiled::IntProduct, x86::amx::Tiles};
 
 /// Largest magnitude of an activation.
 const LEVELS: f32 = 127.0;
@@ -72,11 +72,9 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
         x: &[Self::Words],
     ) -> IntSums<Self, S, M, P>;
 
-    /// The rows in the format of tiles, if they have it.
+    /// The rows as tiles have them, in `room` unless they are so already.
     #[cfg(target_arch = "x86_64")]
-    fn tile_rows(_rows: &[Self]) -> Option<&[Int8Row]> {
-        None
-    }
+    fn bytes<'r>(rows: &'r [Self], room: &'r mut [Int8Row]) -> &'r [Int8Row];
 
     /// The group's sums, with the correction applied.
     fn total<S: Simd>(simd: S, sum: Self::Sum<S>, correction: i32) -> S::P;
@@ -185,8 +183,8 @@ impl IntRow for Int8Row {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    fn tile_rows(rows: &[Self]) -> Option<&[Self]> {
-        Some(rows)
+    fn bytes<'r>(rows: &'r [Self], _room: &'r mut [Self]) -> &'r [Self] {
+        rows
     }
 
     #[inline(always)]
@@ -275,6 +273,19 @@ impl IntRow for Int4Row {
         x: &[[i32; 2]],
     ) -> IntSums<Self, S, M, P> {
         add_group::<S, Self, M, P, { Self::GROUP / Self::INPUTS }>(simd, sums, w, x)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn bytes<'r>(rows: &'r [Self], room: &'r mut [Int8Row]) -> &'r [Int8Row] {
+        let (room, _) = room.as_chunks_mut();
+        for (Self(nibbles), [low, high]) in rows.iter().zip(&mut *room) {
+            for (i, byte) in nibbles.iter().enumerate() {
+                low.0[i] = (byte & 15) as i8 - 8;
+                high.0[i] = (byte >> 4) as i8 - 8;
+            }
+        }
+        room[..rows.len()].as_flattened()
     }
 
     #[inline(always)]
@@ -668,26 +679,21 @@ impl<R: IntRow> Operands for IntGroups<'_, R> {
         simd: S,
         tiles: Tiles,
         panels: Range<usize>,
-        put: impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) -> bool {
-        let Some(rows) = R::tile_rows(self.rows) else {
-            return false;
-        };
         // So few rows fit the vector registers: one pass over the weights is enough, and no sums
         // are moved to and from tiles. The bits are the same.
         if self.x.count <= S::TILE {
             return false;
         }
         let product = IntProduct {
-            x: self.x.words,
-            x_scales: self.x.scales,
-            count: self.x.count,
-            rows,
+            x: self.x,
+            rows: self.rows,
             scales: self.scales,
             units: self.units,
             groups: self.depth(),
         };
-        product.run(simd, tiles, panels, put);
+        product.run(simd, tiles, panels, sink);
         true
     }
 }

@@ -52,8 +52,8 @@ pub trait Lanes: Copy {
     fn round_to_bytes(self, x: [Self::V; 4]) -> [i8; 4 * LANES];
 
     /// Prefetches memory some KiB after `place`, as far as the walk asks for it; that memory need
-    /// not exist. It is called once every `lines` cache lines: 3 for compact weights, 16 for other
-    /// weights in AMX tiles, else 4.
+    /// not exist. It is called once every `lines` cache lines: 3 for compact weights, 16 for pairs
+    /// and bytes in AMX tiles, else 4.
     fn fetch_ahead<T>(self, place: &T, lines: usize);
 
     /// The lanes in memory order.
@@ -169,6 +169,9 @@ pub(crate) trait Simd: Lanes {
     fn mul_add_panel(self, a: Self::P, b: Self::P, c: Self::P) -> Self::P;
     /// Sixteen signed bytes as numbers.
     fn expand_bytes(self, from: &[i8; PANEL]) -> Self::P;
+    /// Sixteen integers as numbers.
+    #[cfg(target_arch = "x86_64")]
+    fn expand_words(self, from: &[i32; PANEL]) -> Self::P;
 
     fn words(self, from: &[u32; PANEL]) -> Self::Words;
     #[cfg(target_arch = "x86_64")]

@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use super::gemm::fetch_each;
+use super::compact::filled_up;
+use super::gemm::{PART_BYTES, Sink};
+use super::quant::{Int8Row, IntRow, IntRows, group_words};
 use super::row::{F32Row, PairRow, PanelRow, ScaleRow};
 use super::simd::{PANEL, Simd};
 use super::walk::NARROW;
@@ -19,11 +21,11 @@ const STRIP: usize = SUMS * ROWS;
 /// Sums of a tile.
 type TileSums<T> = [[T; PANEL]; ROWS];
 
-/// Cuts rows into strips of nearly equal height.
+/// Cuts rows into strips, all of whole tiles but the last.
 #[inline(always)]
 fn strips(count: usize) -> impl Iterator<Item = Range<usize>> {
-    let strips = count.div_ceil(STRIP);
-    (0..strips).map(move |strip| strip * count / strips..(strip + 1) * count / strips)
+    let starts = (0..count).step_by(STRIP);
+    starts.map(move |start| start..count.min(start + STRIP))
 }
 
 /// bf16 weights that are delivered tile by tile.
@@ -70,12 +72,12 @@ impl<T: PairTiles> PairProduct<'_, T> {
         simd: S,
         tiles: Tiles,
         panels: Range<usize>,
-        mut put: impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) {
         let mut rest = [[0; WORDS]; STRIP];
         for rows in strips(self.count) {
             self.fill_rest(rows.clone(), &mut rest);
-            let mut unit = tiles.open(rows.len());
+            let mut unit = tiles.open(rows.len(), WORDS);
             let mut strip = Strip {
                 product: self,
                 simd,
@@ -83,13 +85,13 @@ impl<T: PairTiles> PairProduct<'_, T> {
                 rest: &rest,
             };
             if strip.rows.len() > ROWS {
-                strip.wide(&mut unit, panels.clone(), &mut put);
+                strip.wide(&mut unit, panels.clone(), sink);
                 continue;
             }
             match strip.simd.walk().streams(strip.rows.len().min(NARROW)) {
-                1 => strip.narrow::<1>(&mut unit, panels.clone(), &mut put),
-                2 => strip.narrow::<2>(&mut unit, panels.clone(), &mut put),
-                _ => strip.narrow::<4>(&mut unit, panels.clone(), &mut put),
+                1 => strip.narrow::<1>(&mut unit, panels.clone(), sink),
+                2 => strip.narrow::<2>(&mut unit, panels.clone(), sink),
+                _ => strip.narrow::<4>(&mut unit, panels.clone(), sink),
             }
         }
     }
@@ -137,15 +139,15 @@ impl<S: Simd, T: PairTiles> Strip<'_, '_, S, T> {
         &mut self,
         unit: &mut Unit,
         panels: Range<usize>,
-        put: &mut impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) {
         let Range { start, end } = panels;
         let apart = (end - start) / P;
         for first in start..start + apart {
-            self.panels::<P>(unit, std::array::from_fn(|p| first + p * apart), put);
+            self.panels::<P>(unit, std::array::from_fn(|p| first + p * apart), sink);
         }
         for panel in start + P * apart..end {
-            self.panels::<1>(unit, [panel], put);
+            self.panels::<1>(unit, [panel], sink);
         }
     }
 
@@ -154,7 +156,7 @@ impl<S: Simd, T: PairTiles> Strip<'_, '_, S, T> {
         &mut self,
         unit: &mut Unit,
         panels: [usize; P],
-        put: &mut impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) {
         let weights = &self.product.weights;
         let mut places = panels.map(|panel| weights.panel(self.simd, panel));
@@ -169,18 +171,13 @@ impl<S: Simd, T: PairTiles> Strip<'_, '_, S, T> {
             }
         }
         for (p, panel) in panels.into_iter().enumerate() {
-            self.put(unit, p, 0..self.rows.len(), panel, put);
+            self.put(unit, p, 0..self.rows.len(), panel, sink);
         }
     }
 
     /// Multiplies more rows, one panel after the other.
     #[inline(always)]
-    fn wide(
-        &mut self,
-        unit: &mut Unit,
-        panels: Range<usize>,
-        put: &mut impl FnMut(usize, usize, &[f32; PANEL]),
-    ) {
+    fn wide(&mut self, unit: &mut Unit, panels: Range<usize>, sink: &mut impl Sink) {
         let height = self.rows.len();
         let mut room = [PairRow::default(); ROWS];
         for panel in panels {
@@ -194,37 +191,30 @@ impl<S: Simd, T: PairTiles> Strip<'_, '_, S, T> {
                 }
             }
             for (sum, row) in (0..height).step_by(ROWS).enumerate() {
-                self.put(unit, sum, row..height.min(row + ROWS), panel, put);
+                self.put(unit, sum, row..height.min(row + ROWS), panel, sink);
             }
         }
     }
 
     #[inline(always)]
-    fn put(
-        &self,
-        unit: &Unit,
-        sum: usize,
-        rows: Range<usize>,
-        panel: usize,
-        put: &mut impl FnMut(usize, usize, &[f32; PANEL]),
-    ) {
+    fn put(&self, unit: &Unit, sum: usize, rows: Range<usize>, panel: usize, sink: &mut impl Sink) {
         let mut sums: TileSums<f32> = [[0.0; PANEL]; ROWS];
         unit.store(sum, &mut sums);
         for (row, sums) in rows.zip(&sums) {
-            put(self.rows.start + row, panel, sums);
+            let sums = self.simd.load_panel(sums);
+            sink.put(self.simd, self.rows.start + row, panel, sums);
         }
     }
 }
 
-/// Activations times weights of 8 bits. Tiles sum each group exactly; groups are added up as in
-/// [`IntGroups`](super::quant::IntGroups), with the same bits.
+/// Largest number of rows of weights that are kept as tiles of bytes.
+const PART: usize = PART_BYTES / (4 * WORDS);
+
+/// Activations times weights of 8 or 4 bits. Tiles sum each group exactly; groups are added up as
+/// in [`IntGroups`](super::quant::IntGroups), with the same bits.
 pub(crate) struct IntProduct<'a, R> {
-    /// Words of activations, `[groups][count][WORDS]`.
-    pub(crate) x: &'a [i32],
-    /// Scales of activations, `[groups][count]`.
-    pub(crate) x_scales: &'a [f32],
-    pub(crate) count: usize,
-    /// Weights, panel after panel, sixteen rows per group.
+    pub(crate) x: IntRows<'a>,
+    /// Weights, panel after panel.
     pub(crate) rows: &'a [R],
     /// Scales, panel after panel, one row per group.
     pub(crate) scales: &'a [ScaleRow],
@@ -234,59 +224,100 @@ pub(crate) struct IntProduct<'a, R> {
     pub(crate) groups: usize,
 }
 
-impl<R> IntProduct<'_, R> {
-    /// Passes every sum of `panels` to `put`.
+/// Working memory of [`IntProduct`].
+struct IntRoom {
+    /// Sums of a group.
+    groups: TileSums<i32>,
+    /// Sums of rows.
+    rows: [[f32; PANEL]; STRIP],
+}
+
+impl<R: IntRow> IntProduct<'_, R> {
+    /// Passes every sum of `panels` to `sink`.
     #[inline(always)]
     pub(crate) fn run<S: Simd>(
         &self,
         simd: S,
         tiles: Tiles,
         panels: Range<usize>,
-        mut put: impl FnMut(usize, usize, &[f32; PANEL]),
+        sink: &mut impl Sink,
     ) {
-        let (weights, _) = self.rows.as_chunks::<ROWS>();
-        for rows in strips(self.count) {
-            let mut unit = tiles.open(rows.len());
-            for panel in panels.clone() {
-                let weights = &weights[panel * self.groups..][..self.groups];
-                let mut sums = [[0.0; PANEL]; STRIP];
-                if rows.len() > ROWS {
-                    for (group, tile) in weights.iter().enumerate() {
-                        fetch_each(simd, tile);
-                        unit.zero();
-                        unit.load_panel(tile);
-                        for (tile, row) in rows.clone().step_by(ROWS).enumerate() {
-                            let words = self.inputs(group, row);
-                            unit.add_inputs(Factors::Bytes, tile, words, WORDS);
-                        }
-                        let scales = self.scales(simd, panel, group);
-                        for (tile, row) in rows.clone().step_by(ROWS).enumerate() {
-                            let rows = row..rows.end.min(row + ROWS);
-                            let sums = &mut sums[tile * ROWS..];
-                            self.add_group(simd, &unit, (tile, group), rows, scales, sums);
-                        }
-                    }
-                } else {
-                    // Several groups at once: the sums of one group are moved while the next are
-                    // multiplied.
-                    for first in (0..self.groups).step_by(SUMS) {
-                        let groups = first..self.groups.min(first + SUMS);
-                        unit.zero();
-                        for (tile, group) in groups.clone().enumerate() {
-                            fetch_each(simd, &weights[group]);
-                            unit.load_inputs(self.inputs(group, rows.start), WORDS);
-                            unit.add_panel(Factors::Bytes, tile, &weights[group]);
-                        }
-                        for (tile, group) in groups.enumerate() {
-                            let scales = self.scales(simd, panel, group);
-                            let at = (tile, group);
-                            self.add_group(simd, &unit, at, rows.clone(), scales, &mut sums);
-                        }
-                    }
+        let mut room = IntRoom {
+            groups: [[0; PANEL]; ROWS],
+            rows: [[0.0; PANEL]; STRIP],
+        };
+        let mut bytes = [Int8Row::default(); PART];
+        let part = PART / group_words::<R>();
+        let mut unit = tiles.open(STRIP.min(self.x.count), group_words::<R>());
+        for panel in panels {
+            for rows in strips(self.x.count) {
+                unit.configure(rows.len(), group_words::<R>());
+                room.rows[..rows.len()].fill([0.0; PANEL]);
+                for first in (0..self.groups).step_by(part) {
+                    let part = IntPart {
+                        product: self,
+                        simd,
+                        panel,
+                        groups: first..self.groups.min(first + part),
+                        rows: rows.clone(),
+                    };
+                    part.add(&mut unit, &mut bytes, &mut room);
                 }
-                for (row, sums) in rows.clone().zip(&sums) {
-                    put(row, panel, sums);
+                for (row, sums) in rows.zip(&room.rows) {
+                    sink.put(simd, row, panel, simd.load_panel(sums));
                 }
+            }
+        }
+    }
+}
+
+/// Some groups of a panel and the rows that they are multiplied with.
+struct IntPart<'a, 'b, S, R> {
+    product: &'a IntProduct<'b, R>,
+    simd: S,
+    panel: usize,
+    groups: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl<S: Simd, R: IntRow> IntPart<'_, '_, S, R> {
+    /// Adds the groups to the sums of the rows.
+    #[inline(always)]
+    fn add(&self, unit: &mut Unit, bytes: &mut [Int8Row], room: &mut IntRoom) {
+        let group_rows = R::GROUP / R::INPUTS;
+        let at = self.panel * self.product.groups + self.groups.start;
+        let stored = &self.product.rows[at * group_rows..][..self.groups.len() * group_rows];
+        let weights = R::bytes(stored, bytes).chunks_exact(group_words::<R>());
+        let weights = self.groups.clone().zip(weights);
+        let wide = self.rows.len() > ROWS;
+        // Of few rows several groups at once: the sums of one are moved while the next are
+        // multiplied.
+        let mut held = 0;
+        for ((group, weights), stored) in weights.zip(stored.chunks_exact(group_rows)) {
+            if self.rows.start == 0 {
+                self.simd.fetch_ahead(&stored[0], group_rows);
+            }
+            if held == 0 {
+                unit.zero();
+            }
+            if wide {
+                unit.load_panel(weights);
+                for (sum, row) in self.rows.clone().step_by(ROWS).enumerate() {
+                    unit.add_inputs(Factors::Bytes, sum, self.inputs(group, row), weights.len());
+                }
+                for (sum, row) in self.rows.clone().step_by(ROWS).enumerate() {
+                    self.move_sums(unit, sum, group, row, room);
+                }
+                continue;
+            }
+            unit.load_inputs(self.inputs(group, self.rows.start), weights.len());
+            unit.add_panel(Factors::Bytes, held, weights);
+            held += 1;
+            if held == SUMS || group + 1 == self.groups.end {
+                for sum in 0..held {
+                    self.move_sums(unit, sum, group + 1 - held + sum, self.rows.start, room);
+                }
+                held = 0;
             }
         }
     }
@@ -294,35 +325,25 @@ impl<R> IntProduct<'_, R> {
     /// The activations of a group, of rows from `row` on.
     #[inline(always)]
     fn inputs(&self, group: usize, row: usize) -> &[i32] {
-        &self.x[(group * self.count + row) * WORDS..]
+        let x = &self.product.x;
+        &x.words[(group * x.count + row) * group_words::<R>()..]
     }
 
-    /// The scales of a group of weights.
+    /// Adds the sums of a group in tile `sum` to those of rows from `row` on.
     #[inline(always)]
-    fn scales<S: Simd>(&self, simd: S, panel: usize, group: usize) -> S::P {
-        let units = self.units[panel].load(simd);
-        self.scales[panel * self.groups + group].load(simd, units)
-    }
-
-    /// Adds the sums of a group in `tile` to those of `rows`.
-    #[inline(always)]
-    fn add_group<S: Simd>(
-        &self,
-        simd: S,
-        unit: &Unit,
-        (tile, group): (usize, usize),
-        rows: Range<usize>,
-        scales: S::P,
-        sums: &mut [[f32; PANEL]],
-    ) {
-        let mut integers: TileSums<i32> = [[0; PANEL]; ROWS];
-        unit.store(tile, &mut integers);
-        let x_scales = &self.x_scales[group * self.count..][rows];
-        for ((x_scale, integers), sum) in x_scales.iter().zip(&integers).zip(sums) {
-            let total = simd.load_panel(&integers.map(|integer| integer as f32));
-            let factor = simd.mul_panel(simd.splat_panel(*x_scale), scales);
-            let new = simd.mul_add_panel(total, factor, simd.load_panel(sum));
-            simd.store_panel(new, sum);
+    fn move_sums(&self, unit: &Unit, sum: usize, group: usize, row: usize, room: &mut IntRoom) {
+        let (simd, product) = (self.simd, self.product);
+        let units = product.units[self.panel].load(simd);
+        let scales = product.scales[self.panel * product.groups + group].load(simd, units);
+        let x_scales: [f32; ROWS] = filled_up(&product.x.scales[group * product.x.count + row..]);
+        unit.store(sum, &mut room.groups);
+        let (sums, _) = room.rows.as_chunks_mut::<ROWS>();
+        let sums = &mut sums[(row - self.rows.start) / ROWS];
+        for i in 0..ROWS {
+            let total = simd.expand_words(&room.groups[i]);
+            let factor = simd.mul_panel(simd.splat_panel(x_scales[i]), scales);
+            let new = simd.mul_add_panel(total, factor, simd.load_panel(&sums[i]));
+            simd.store_panel(new, &mut sums[i]);
         }
     }
 }

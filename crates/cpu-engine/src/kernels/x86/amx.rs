@@ -42,40 +42,19 @@ impl Tiles {
     }
 
     /// Configures the tile registers of this thread for products of `rows` rows of activations, 1
-    /// to 64. Up to sixteen rows are one left-hand tile, which is multiplied with up to four
-    /// panels. More rows are up to four tiles, all of sixteen rows but the last, which are
-    /// multiplied with the same panel.
+    /// to 64, `words` words of each at a time, 1 to 16. Up to sixteen rows are one left-hand tile,
+    /// which is multiplied with up to four tiles of weights. More rows are up to four tiles, all of
+    /// sixteen rows but the last, which are multiplied with the same panel.
     #[inline(always)]
-    pub(crate) fn open(self, rows: usize) -> Unit {
-        assert!((1..=SUMS * ROWS).contains(&rows), "{rows} rows of tiles");
-        let last = (rows - 1) % ROWS + 1;
-        let mut config = Config {
-            palette: 1,
-            start: 0,
-            reserved: [0; 14],
-            row_bytes: [0; 16],
-            rows: [0; 16],
-        };
-        config.row_bytes[..8].fill(4 * WORDS as u16);
-        config.rows[..8].fill(ROWS as u8);
-        for sum in 0..SUMS {
-            let height = if rows <= ROWS {
-                rows
-            } else {
-                rows.saturating_sub(sum * ROWS).clamp(1, ROWS)
-            };
-            config.rows[sum] = height as u8;
-        }
-        config.rows[4] = rows.min(ROWS) as u8;
-        config.rows[5] = last as u8;
-        // SAFETY: the token proves that there are tiles; the configuration has its 64 bytes and
-        // describes tiles of palette 1, of at most sixteen rows of 64 bytes.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack)) }
-        Unit {
-            rows,
-            last,
+    pub(crate) fn open(self, rows: usize, words: usize) -> Unit {
+        let mut unit = Unit {
+            rows: 0,
+            words: 0,
+            last: 0,
             thread: PhantomData,
-        }
+        };
+        unit.configure(rows, words);
+        unit
     }
 }
 
@@ -115,6 +94,8 @@ struct Config {
 /// calls.
 pub(crate) struct Unit {
     rows: usize,
+    /// Number of words of a row of activations, and of rows of weights.
+    words: usize,
     last: usize,
     /// Registers belong to one thread.
     thread: PhantomData<*const ()>,
@@ -176,8 +157,44 @@ macro_rules! store {
 }
 
 // In every method below there are tiles, since there is a `Unit`, and their shapes are those that
-// `Tiles::open` gave them.
+// `configure` gave them.
 impl Unit {
+    /// Configures the registers anew, as [`Tiles::open`] does. Their values are lost.
+    #[inline(always)]
+    pub(crate) fn configure(&mut self, rows: usize, words: usize) {
+        if (self.rows, self.words) == (rows, words) {
+            return;
+        }
+        assert!((1..=SUMS * ROWS).contains(&rows), "{rows} rows of tiles");
+        assert!((1..=WORDS).contains(&words), "{words} words of a tile");
+        let last = (rows - 1) % ROWS + 1;
+        let mut config = Config {
+            palette: 1,
+            start: 0,
+            reserved: [0; 14],
+            row_bytes: [0; 16],
+            rows: [0; 16],
+        };
+        config.row_bytes[..8].fill(4 * WORDS as u16);
+        config.rows[..8].fill(ROWS as u8);
+        for sum in 0..SUMS {
+            let height = if rows <= ROWS {
+                rows
+            } else {
+                rows.saturating_sub(sum * ROWS).clamp(1, ROWS)
+            };
+            config.rows[sum] = height as u8;
+        }
+        config.rows[4] = rows.min(ROWS) as u8;
+        config.rows[5] = last as u8;
+        config.row_bytes[4..6].fill(4 * words as u16);
+        config.rows[6..8].fill(words as u8);
+        // SAFETY: there are tiles, since there is a `Unit`; the configuration has its 64 bytes and
+        // describes tiles of palette 1, of at most sixteen rows of 64 bytes.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &config, options(nostack)) }
+        (self.rows, self.words, self.last) = (rows, words, last);
+    }
+
     /// Makes all sums zero.
     #[inline(always)]
     pub(crate) fn zero(&mut self) {
@@ -193,11 +210,11 @@ impl Unit {
         }
     }
 
-    /// Loads the activations of up to sixteen rows, `stride` words apart, 16 words of each.
+    /// Loads the activations of up to sixteen rows, `stride` words apart.
     #[inline(always)]
     pub(crate) fn load_inputs(&mut self, x: &[i32], stride: usize) {
-        assert!(self.rows <= ROWS && x.len() >= (self.rows - 1) * stride + WORDS);
-        // SAFETY: as above; the tile has `rows` rows of 16 words, which lie in `x`.
+        assert!(self.rows <= ROWS && x.len() >= (self.rows - 1) * stride + self.words);
+        // SAFETY: as above; the tile has `rows` rows of `words` words, which lie in `x`.
         unsafe {
             asm!("tileloadd tmm4, [{place} + {stride}]",
                 place = in(reg) x.as_ptr(), stride = in(reg) 4 * stride,
@@ -205,12 +222,14 @@ impl Unit {
         }
     }
 
-    /// Adds the products of the loaded activations with a panel's weights to sums `sum`, 0 to 3.
+    /// Adds the products of the loaded activations with a panel's weights, as many rows as a row of
+    /// activations has words, to sums `sum`, 0 to 3.
     #[inline(always)]
-    pub(crate) fn add_panel<R>(&mut self, factors: Factors, sum: usize, w: &Tile<R>) {
-        const { assert!(size_of::<Tile<R>>() == 4 * WORDS * ROWS) }
+    pub(crate) fn add_panel<R>(&mut self, factors: Factors, sum: usize, w: &[R]) {
+        const { assert!(size_of::<R>() == 4 * WORDS) }
+        assert!(w.len() == self.words, "{} rows of weights", w.len());
         let w = w.as_ptr();
-        // SAFETY: as above; the tile has the 1024 bytes that are read.
+        // SAFETY: as above; the tile has `words` rows of 64 bytes, which lie in `w`.
         unsafe {
             match (factors, sum) {
                 (Factors::Pairs, 0) => panel!("tdpbf16ps", "tmm0", "tmm6", w),
@@ -225,11 +244,13 @@ impl Unit {
         }
     }
 
-    /// Loads a panel's weights for [`Self::add_inputs`].
+    /// Loads a panel's weights, as many rows as a row of activations has words, for
+    /// [`Self::add_inputs`].
     #[inline(always)]
-    pub(crate) fn load_panel<R>(&mut self, w: &Tile<R>) {
-        const { assert!(size_of::<Tile<R>>() == 4 * WORDS * ROWS) }
-        // SAFETY: as above; the tile has the 1024 bytes that are read.
+    pub(crate) fn load_panel<R>(&mut self, w: &[R]) {
+        const { assert!(size_of::<R>() == 4 * WORDS) }
+        assert!(w.len() == self.words, "{} rows of weights", w.len());
+        // SAFETY: as above; the tile has `words` rows of 64 bytes, which lie in `w`.
         unsafe {
             asm!("tileloadd tmm6, [{place} + {stride}]",
                 place = in(reg) w.as_ptr(), stride = in(reg) 4 * WORDS,
@@ -237,15 +258,15 @@ impl Unit {
         }
     }
 
-    /// Adds the products of the loaded weights with the rows from `16 * sum` on to sums `sum`. `x`
-    /// starts with the first of these rows.
+    /// Adds the products of the loaded weights with the rows from `16 * sum` on to sums
+    /// `sum`. `x` starts with the first of these rows.
     #[inline(always)]
     pub(crate) fn add_inputs(&mut self, factors: Factors, sum: usize, x: &[i32], stride: usize) {
         let full = (sum + 1) * ROWS <= self.rows;
         let height = if full { ROWS } else { self.last };
-        assert!(sum * ROWS < self.rows && x.len() >= (height - 1) * stride + WORDS);
+        assert!(sum * ROWS < self.rows && x.len() >= (height - 1) * stride + self.words);
         let (x, stride) = (x.as_ptr(), 4 * stride);
-        // SAFETY: as above; the tile has `height` rows of 16 words, which lie in `x`.
+        // SAFETY: as above; the tile has `height` rows of `words` words, which lie in `x`.
         unsafe {
             match (factors, sum, full) {
                 (Factors::Pairs, 0, true) => inputs!("tdpbf16ps", "tmm0", "tmm4", x, stride),

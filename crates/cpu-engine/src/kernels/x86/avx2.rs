@@ -168,6 +168,16 @@ impl<const VNNI: bool> Simd for X86<false, VNNI> {
     }
 
     #[inline(always)]
+    fn expand_words(self, from: &[i32; PANEL]) -> Self::P {
+        let place = from.as_ptr().cast::<__m256i>();
+        // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.
+        unsafe {
+            let (low, high) = (_mm256_loadu_si256(place), _mm256_loadu_si256(place.add(1)));
+            [_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)]
+        }
+    }
+
+    #[inline(always)]
     fn words(self, from: &[u32; PANEL]) -> [__m256i; 2] {
         let start = from.as_ptr().cast::<__m256i>();
         // SAFETY: the token proves AVX2; the reference covers the 64 bytes read.

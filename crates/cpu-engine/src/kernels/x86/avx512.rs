@@ -102,6 +102,12 @@ impl<const BF16: bool> Simd for X86<true, BF16> {
     }
 
     #[inline(always)]
+    fn expand_words(self, from: &[i32; PANEL]) -> __m512 {
+        // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read.
+        unsafe { _mm512_cvtepi32_ps(_mm512_loadu_si512(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
     fn words(self, from: &[u32; PANEL]) -> __m512i {
         // SAFETY: the token proves AVX-512; the reference covers the 64 bytes read.
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
