@@ -9,6 +9,8 @@ the run's arms.
     VENV/bin/python scripts/peers/beside_run.py runs/pair --table       # the table again, from its rows
 
 Target, prompts, longest answer, temperature and threads are those of the run; both models of transformers are on the device.
+A prompt that the run shortened, as it does most news, is shortened here in the same way (shorten.py), by the target's
+`omnidraft.json`. A prompt whose number of tokens is not that of the run's row is an error, before anything is timed.
 llama.cpp decodes the target's GGUF file, plainly: its Python package has no drafting by another model, and its prompt
 lookup takes seconds a token where the vocabulary is large. Seconds are those of a whole answer, prompt and learning
 included. Writes RUN/peers.jsonl, a line for each task, seed and method with the seconds of each prompt, RUN/peers.json,
@@ -28,12 +30,17 @@ import sys
 import tempfile
 
 import manifest
+import shorten
 
 HERE = pathlib.Path(__file__).resolve().parent
 PLAIN = "autoregressive"
 RESAMPLED = 2000
 # Settings of the run that a peer is given, once for all prompts.
 SETTINGS = ["max_new_tokens", "temperature", "threads"]
+# The program's limit of a prompt, where neither the model's folder nor half of its context has a lower one.
+LONGEST_PROMPT = 2048
+# A message by which the words of a template are found.
+PROBE = "omnidraft-prompt-probe"
 
 
 def arguments():
@@ -90,12 +97,18 @@ def whole(first, value):
     return first | {key: whole(first.get(key), other) for key, other in value["same but"].items()}
 
 
+def configured(folder):
+    """The configuration of a cell, and its arms."""
+    config = json.loads((folder / "manifest.json").read_text())["config"]
+    return config, [whole(config["arms"][0], arm) for arm in config["arms"]]
+
+
 def settings(run, places):
     """How these cells decoded plainly, which has to be the same in all of them."""
     found = []
     for folder, target in places.values():
-        arms = json.loads((folder / "manifest.json").read_text())["config"]["arms"]
-        plain = next((arm for arm in (whole(arms[0], arm) for arm in arms) if arm["name"] == PLAIN), None)
+        _, arms = configured(folder)
+        plain = next((arm for arm in arms if arm["name"] == PLAIN), None)
         if plain is None:
             sys.exit(f"{folder}: no arm {PLAIN}")
         found.append({"target": target} | {key: plain["decode"][key] for key in SETTINGS})
@@ -115,18 +128,69 @@ def rows_of(cell):
     return [json.loads(line) for line in journal.open()] if journal.exists() else []
 
 
-def asked(tokenizer, folder, task, rows):
+def longest_prompt(model, arms):
+    """The most tokens that the run let a prompt of this model have; None if its folder does not say."""
+    def content(name):
+        file = model / name
+        return json.loads(file.read_text()) if file.is_file() else {}
+
+    options, positions = content("omnidraft.json"), content("config.json").get("max_position_embeddings")
+    # The run then read names of special tokens in a prompt as text. transformers does not.
+    if options.get("prompt_markers") == "text":
+        return None
+    most = options.get("max_prompt_tokens")
+    if most is None:
+        if positions is None:
+            return None
+        most = min(max(positions // 2, 1), LONGEST_PROMPT)
+    decodes = [arm["decode"] for arm in arms if arm["decode"].get("context")]
+    rooms = [max(decode["context"] - decode["max_new_tokens"] - decode["k"], 1) for decode in decodes]
+    return min([most, *rooms])
+
+
+def reading(place, model):
+    """How a cell read its prompts: the messages before each, variables of the template, and the most tokens."""
+    folder, target = place
+    config, arms = configured(folder)
+    asked = config["models"]["targets"][target]
+    asked = asked if isinstance(asked, dict) else {}
+    before = [{"role": "system", "content": asked["system"]}] if "system" in asked else []
+    return before, asked.get("chat_template_kwargs", {}), longest_prompt(model, arms)
+
+
+def asked(tokenizer, folder, task, rows, how):
     """The prompts as token ids, as the run gave them to the target."""
+    before, variables, most = how
+
+    def templated(prompt, **form):
+        messages = [*before, {"role": "user", "content": prompt}]
+        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, **form, **variables)
+
+    def ids_of(prompt):
+        return templated(prompt, return_dict=True)["input_ids"]
+
+    def alone():
+        words = templated(PROBE, tokenize=False).split(PROBE)
+        if len(words) != 2:
+            raise ValueError(f"the template shows a message {len(words) - 1} times")
+        return len(tokenizer("".join(words), add_special_tokens=False)["input_ids"])
+
     texts = {}
     with (folder / task / "train.jsonl").open() as file:
         for record in map(json.loads, file):
             texts[record["id"]] = record["prompt"]
     found = []
     for row in rows:
-        message = [{"role": "user", "content": texts[row["prompt_id"]]}]
-        ids = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)["input_ids"]
+        text = texts[row["prompt_id"]]
+        ids = ids_of(text)
+        if most is not None and len(ids) > most:
+            try:
+                ids = ids_of(shorten.shortened(text, most, lambda part: len(ids_of(part)), alone))
+            except ValueError as error:
+                sys.exit(f"{row['prompt_id']}: {error}")
         if len(ids) != row["prompt_tokens"]:
-            sys.exit(f"{row['prompt_id']}: the run read {row['prompt_tokens']} tokens, transformers makes {len(ids)}")
+            said = f"{row['prompt_id']}: the run read {row['prompt_tokens']} tokens, transformers makes {len(ids)}"
+            sys.exit(said + "\nhint: data, tokenizer, template and omnidraft.json have to be those of the run")
         found.append(ids)
     return found
 
@@ -266,7 +330,10 @@ def main():
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.target)
     # All of them before anything is written: a prompt that the tokenizer takes apart in another way ends this.
     first = {cell: arms[PLAIN][: args.prompts] for cell, arms in cells.items()}
-    prompts = {(task, seed): asked(tokenizer, args.data_dir, task, rows) for (task, seed), rows in first.items()}
+    prompts = {
+        (task, seed): asked(tokenizer, args.data_dir, task, rows, reading(places[task, seed], args.target))
+        for (task, seed), rows in first.items()
+    }
     stated, file = args.run / "peers.json", args.run / "peers.jsonl"
     calls, before = json.loads(stated.read_text()) if stated.exists() else [], read(file)
     state = lambda found: write(stated, json.dumps(found, indent=2) + "\n")
