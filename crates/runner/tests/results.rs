@@ -123,6 +123,24 @@ fn the_page_of_a_gpu_is_what_its_rows_give() {
     }
 }
 
+/// Peers answer a run's prompts as the run read them. The script has tests of its own.
+#[test]
+fn peers_are_given_the_prompts_of_a_run() {
+    let python = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(arguments).current_dir(repository()).output()
+    };
+    let library = python(&["-c", "import tomllib"]);
+    if !library.is_ok_and(|output| output.status.success()) {
+        let text = "skipped: 1 test, there is no python3 (3.11)";
+        writeln!(std::io::stderr(), "{text}").unwrap();
+        return;
+    }
+    let output = python(&["scripts/peers/test_beside_run.py"]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+}
+
 #[test]
 fn results_are_small() {
     fn bytes(folder: &Path) -> u64 {
