@@ -164,7 +164,11 @@ impl RunArgs {
             };
             print(&submission.text)?;
             tell_blocked(&submission.blocked);
-            return Ok(ExitCode::SUCCESS);
+            let code = match submission.blocked.is_empty() {
+                true => exit::COMPLETE,
+                false => exit::BLOCKED,
+            };
+            return Ok(ExitCode::from(code));
         }
         let options = LocalOptions {
             workers: self.jobs,

@@ -68,7 +68,7 @@ fn jobs_that_slurm_is_not_given_are_told() {
     run_with(&config, &stage, folder.path())
         .env("PATH", programs(folder.path(), &[]))
         .assert()
-        .code(0)
+        .code(3)
         .stdout("")
         .stderr(contains("not started: held-out/").and(contains("submit the stage `stream` too")));
 }
