@@ -79,7 +79,7 @@ fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {
         stages: stages?,
         arms: arms?,
     };
-    let jobs = parts.jobs(faults)?;
+    let (jobs, learn) = parts.jobs(faults)?;
     let heading = heading?;
     let mut experiment = Experiment {
         name: heading.name,
@@ -99,6 +99,7 @@ fn assemble(root: &Node, path: &Path, faults: &mut Faults) -> Option<Plan> {
         experiment,
         jobs,
         places: root.places(),
+        learn,
     })
 }
 

@@ -12,6 +12,7 @@ use crate::grid::{Cell, Grid, SECTIONS};
 use crate::job::{Job, JobConfig};
 use crate::lineup::ArmDef;
 use crate::load::{Faults, Node, Place, read};
+use crate::plan::LearnPlaces;
 use crate::segments;
 use crate::settings::{CacheOptions, DecodeConfig, HeadOptions, LearnConfig, ModelsConfig, Wrong};
 use crate::stage::StageDef;
@@ -53,14 +54,16 @@ struct Resolved {
 }
 
 impl Parts<'_> {
-    /// All jobs, by stage, then in the order of the grid; `None` after a fault.
-    pub(crate) fn jobs(&self, faults: &mut Faults) -> Option<Vec<Job>> {
+    /// All jobs, by stage, then in the order of the grid, and the places of their arms' `learn`;
+    /// `None` after a fault.
+    pub(crate) fn jobs(&self, faults: &mut Faults) -> Option<(Vec<Job>, LearnPlaces)> {
         let cells = &self.grid.cells;
         if !segments::check(&self.segments, cells, &self.models, self.root, faults) {
             return None;
         }
         self.check_counts(faults);
         let mut jobs: Vec<Job> = Vec::new();
+        let mut learn = LearnPlaces::new();
         let mut known: BTreeMap<(&str, &str), usize> = BTreeMap::new();
         let mut whole = true;
         for stage in &self.stages {
@@ -78,10 +81,12 @@ impl Parts<'_> {
                     job.hash = job.config.hash();
                 }
                 known.insert((&*stage.name, &*cell.name), jobs.len());
+                let places = arms.iter().map(Resolved::learn_places).collect();
+                learn.insert(job.hash.clone(), places);
                 jobs.push(job);
             }
         }
-        whole.then_some(jobs)
+        whole.then_some((jobs, learn))
     }
 
     fn job(
@@ -308,5 +313,11 @@ impl Resolved {
 
     fn place_of(&self, key: &str) -> Option<&Place> {
         self.node.place_at(key).or(self.place.as_ref())
+    }
+
+    /// The places of its keys of `learn`, without those of presets.
+    fn learn_places(&self) -> BTreeMap<String, String> {
+        let learn = self.node.at("learn");
+        learn.map(Node::places).unwrap_or_default()
     }
 }

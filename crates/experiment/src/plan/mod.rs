@@ -17,7 +17,12 @@ pub struct Plan {
     pub jobs: Vec<Job>,
     /// Files and lines by dotted key.
     pub(crate) places: BTreeMap<String, String>,
+    pub(crate) learn: LearnPlaces,
 }
+
+/// Files and lines of the keys of `learn`: by the job's hash, the arm's index, and the key without
+/// `learn.`.
+pub(crate) type LearnPlaces = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
 impl Plan {
     /// File and line of a dotted key, or of the table around it; `None` for a default.
@@ -34,5 +39,13 @@ impl Plan {
     /// True if a file or override has the dotted key itself.
     pub fn says(&self, key: &str) -> bool {
         self.places.contains_key(key)
+    }
+
+    /// File and line that give an arm of a job its value of a key such as `learn.blocks`, be it in
+    /// the arm, a sweep, the grid, a `[[when]]`, the stage or `[learn]`; `None` for a default.
+    pub fn learn_place(&self, job: &Job, arm: usize, key: &str) -> Option<&str> {
+        let key = key.strip_prefix("learn.")?;
+        let place = self.learn.get(&job.hash)?.get(arm)?.get(key)?;
+        Some(place)
     }
 }

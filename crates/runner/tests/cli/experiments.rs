@@ -263,6 +263,13 @@ fn more_than_the_drafter_has_to_learn_is_refused() {
     ] {
         told(&format!("\"learn.every\" = 1 }}\n{sweep}"), &swept);
     }
+    // Also in the second of two neighbours that have one name in the file.
+    let first = "\"learn.every\" = 1 }\nsweep = { \"decode.k\" = [2] }";
+    let second = "[[arm]]\npreset = \"L_DM\"\nsweep = { \"decode.k\" = [3] }";
+    told(
+        &format!("{first}\n{second}\nset = {{ \"learn.blocks\" = 9"),
+        &["learn.blocks: arm `L_DM (k = 3)`", "hint: 1 to 2"],
+    );
     let rank = ["experiment.toml:", "learn.lora.rank: arm `L_DM`", "hint:"];
     told("\"learn.lora.rank\" = 999", &rank);
     told(
@@ -283,6 +290,34 @@ fn more_than_the_drafter_has_to_learn_is_refused() {
             "hint:",
         ],
     );
+}
+
+/// The line that is told is the one that gives the value, also if `[learn]` has a smaller one.
+#[test]
+fn more_to_learn_in_some_jobs_than_the_drafter_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let learns = "[[arm]]\npreset = \"L_DM\"\n[learn]\nblocks = 1\n";
+    let grid = "task = \"mini-math\"";
+    let stage = "prompts = { train = 2, test = 2 }";
+    let nine = "set = { \"learn.blocks\" = 9 }";
+    let when = format!("\n[[when]]\nstage = \"stream\"\n{nine}\n");
+    for (place, added, more) in [
+        (grid, "learn.blocks = [1, 9]", ""),
+        (stage, nine, ""),
+        ("", "", when.as_str()),
+    ] {
+        let config = match place {
+            "" => EXPERIMENT.to_owned(),
+            _ => EXPERIMENT.replace(place, &format!("{place}\n{added}")),
+        };
+        let config = format!("{config}{learns}{more}");
+        let given = config.lines().position(|line| line.contains('9')).unwrap();
+        let told = format!("experiment.toml:{}: learn.blocks: arm `L_DM`", given + 1);
+        refused(
+            &mut run_with(&config, &["--dry-run"], folder.path()),
+            &[told.as_str(), "hint: 1 to 2"],
+        );
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Checks that drafters have the blocks, ranks and columns that their arms train.
 
-use experiment::{ArmConfig, Job, Plan, SweptFrom};
+use experiment::{ArmConfig, Job, Plan};
 use hub::{is_model_name, local_copy};
 use lm::{LmConfig, StoredCheckpoint, first_of_last};
 
@@ -17,49 +17,19 @@ impl Found {
             };
             let config = folder.and_then(|folder| StoredCheckpoint::read_config(&folder).ok());
             let Some(config) = config else { continue };
-            for arm in job.config.arms.iter().filter(|arm| arm.learns()) {
+            let arms = job.config.arms.iter().enumerate();
+            for (index, arm) in arms.filter(|(_, arm)| arm.learns()) {
                 for (key, message, hint) in wrongs(arm, &config) {
-                    self.arm_fault(plan, arm, key, message, hint);
+                    // A default may be more than a small drafter has.
+                    let Some(place) = plan.learn_place(job, index, key) else {
+                        continue;
+                    };
+                    let message = format!("arm `{}`: {message}", arm.name);
+                    self.fault_at(Some(place), key, message, hint);
                 }
             }
         }
     }
-
-    fn arm_fault(
-        &mut self,
-        plan: &Plan,
-        arm: &ArmConfig,
-        key: &str,
-        message: String,
-        hint: String,
-    ) {
-        let arms = plan.experiment.arms.iter();
-        let mut names: Vec<&str> = arms
-            .map(|own| in_file(&own.name, own.swept_from.as_ref()))
-            .collect();
-        // The arms of a sweep are next to each other, and one in the file.
-        names.dedup();
-        let name = in_file(&arm.name, arm.swept_from.as_ref());
-        let index = names.iter().position(|own| *own == name);
-        let index = index.unwrap_or_default();
-        let mut swept = arm.swept_from.iter().flat_map(|from| &from.values);
-        let places = match swept.any(|(own, _)| own == key) {
-            // A sweep of its own takes the place of the general one.
-            true => [format!("arm.{index}.sweep.{key}"), format!("sweep.{key}")],
-            false => [format!("arm.{index}.set.{key}"), key.to_owned()],
-        };
-        // A default may be more than a small drafter has.
-        let Some(place) = places.into_iter().find(|place| plan.says(place)) else {
-            return;
-        };
-        let message = format!("arm `{}`: {message}", arm.name);
-        self.fault_at(plan.place(&place), key, message, hint);
-    }
-}
-
-/// The name of an arm in the file, without the values of a sweep.
-fn in_file<'a>(name: &'a str, swept: Option<&'a SweptFrom>) -> &'a str {
-    swept.map_or(name, |from| from.arm.as_str())
 }
 
 /// Faults: key, message and advice.
