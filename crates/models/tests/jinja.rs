@@ -1,6 +1,8 @@
 //! Constructs of Jinja2 and Python that chat templates use. The expected texts were rendered by the
 //! environment of transformers 5.24 (Jinja2 3.1.6).
 
+use std::time::{Duration, Instant};
+
 use models::{
     ChatTemplate, Message, TemplateRequest, TemplateValue, TemplateVariables, whole_message,
 };
@@ -276,6 +278,23 @@ fn constructs_render_as_in_transformers() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Quadratic work would take minutes: a prompt may be one long word.
+#[test]
+fn a_long_word_is_wrapped_in_time() {
+    let long = "a".repeat(1_000_000);
+    let request = TemplateRequest {
+        variables: variables(&format!(r#"{{"long": "{long}"}}"#)),
+        ..TemplateRequest::default()
+    };
+    let template = load(
+        "{% if long is defined %}{{ long | wordwrap(1) | length }}{% endif %}{% for m in messages %}|{{ m.content }}{% endfor %}",
+    );
+    let began = Instant::now();
+    let found = template.converse(&[Message::new("user", "hi")], &request);
+    assert_eq!(found.unwrap().unwrap().text, "1999999|hi");
+    assert!(began.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

@@ -228,20 +228,30 @@ fn word_wrap(text: String, given: Rest<ValueOrKwargs>) -> Result<String, Error> 
     let mut wrapped = Vec::new();
     for paragraph in text.lines() {
         let mut lines = Vec::new();
-        let mut now = String::new();
+        // Counted along, so that a line of any length is read once.
+        let (mut now, mut chars, mut blank) = (String::new(), 0, true);
         for chunk in chunks(paragraph, hyphens) {
-            let len = |text: &str| text.chars().count();
-            if len(&now) + len(&chunk) > width && !now.trim().is_empty() {
-                lines.push(std::mem::take(&mut now).trim_end().to_owned());
+            let (more, space) = (chunk.chars().count(), chunk.trim().is_empty());
+            if chars + more > width && !blank {
+                lines.push(now.trim_end().to_owned());
+                (now, chars, blank) = (String::new(), 0, true);
             }
-            if now.is_empty() && !lines.is_empty() && chunk.trim().is_empty() {
+            if now.is_empty() && !lines.is_empty() && space {
                 continue;
             }
             now.push_str(&chunk);
-            while break_long && len(&now) > width && !now.trim().is_empty() {
-                let cut: String = now.chars().take(width).collect();
-                now = now[cut.len()..].to_owned();
-                lines.push(cut.trim_end().to_owned());
+            chars += more;
+            blank &= space;
+            if break_long && chars > width && !blank {
+                // It ends with a word, and so does every part of it that is left.
+                let mut rest = now.as_str();
+                while chars > width {
+                    let end = rest.char_indices().nth(width);
+                    let (cut, left) = rest.split_at(end.map_or(rest.len(), |(end, _)| end));
+                    lines.push(cut.trim_end().to_owned());
+                    (rest, chars) = (left, chars - width);
+                }
+                now = rest.to_owned();
             }
         }
         let last = now.trim_end();
