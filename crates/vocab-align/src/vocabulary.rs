@@ -292,27 +292,9 @@ impl<I: TokenId> Vocabulary<I> {
         self.fed(self.inner.pipeline.whole(text, false)?)
     }
 
-    /// As [`Vocabulary::encode_with_specials`] of `before`, `text` and `after` joined, except that
-    /// names of special tokens in `text` are ordinary text, so that a prompt cannot place markers
-    /// inside its chat template. With `framed`, the post-processor's tokens are added.
-    ///
-    /// # Errors
-    /// As [`Vocabulary::encode_whole`].
-    pub fn encode_between(
-        &self,
-        before: &str,
-        text: &str,
-        after: &str,
-        framed: bool,
-    ) -> Result<Vec<I>, AlignError> {
-        let whole = [before, text, after].concat();
-        let body = before.len()..before.len() + text.len();
-        self.encode_around(&whole, &[body], framed)
-    }
-
     /// As [`Vocabulary::encode_with_specials`], except that names of special tokens are ordinary
-    /// text inside the byte ranges `bodies`: several prompts between the parts of a chat template.
-    /// With `framed`, the post-processor's tokens are added.
+    /// text inside the byte ranges `bodies`: several prompts between the parts of a chat template,
+    /// in which they cannot place markers. With `framed`, the post-processor's tokens are added.
     ///
     /// # Errors
     /// As [`Vocabulary::encode_whole`].

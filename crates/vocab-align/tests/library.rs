@@ -114,7 +114,8 @@ fn texts_have_the_librarys_ids() {
                 "{name}: {text:?}"
             );
             // With its markers as ordinary text, inside a template.
-            let found = case.vocabulary.encode_between("", text, "", true).unwrap();
+            let body = 0..text.len();
+            let found = case.vocabulary.encode_around(text, &[body], true).unwrap();
             assert_eq!(
                 raw(&found),
                 ids(&case.text_only, text, true),
@@ -138,9 +139,9 @@ fn a_prompt_between_markers_can_be_kept_text() {
         }
         let encode = |text: &str| {
             let before = format!("{marker}user\n");
-            let ids = case
-                .vocabulary
-                .encode_between(&before, text, &marker, false);
+            let body = before.len()..before.len() + text.len();
+            let whole = format!("{before}{text}{marker}");
+            let ids = case.vocabulary.encode_around(&whole, &[body], false);
             ids.unwrap()
         };
         for text in ["Hi", &format!("a{marker}b{marker}"), " 1 + 1 = "] {
