@@ -204,6 +204,11 @@ impl Gpu {
         Ok(gpu)
     }
 
+    /// True if `other` is the same device. Each is opened once.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Name of the interface: `Vulkan` or `Metal`.
     pub fn interface(&self) -> &'static str {
         interface_name()

@@ -195,13 +195,16 @@ impl GpuEngine {
         Ok(())
     }
 
-    /// Exchanges the weights for others of the same shape and type; `packed` receives the ones used
-    /// so far. Only pointers move. The KV cache is emptied.
+    /// Exchanges the weights for others of the same shape and type on the same device; `packed`
+    /// receives the ones used so far. Only pointers move. The KV cache is emptied.
     ///
     /// # Errors
-    /// [`LmError::OtherModel`] if configuration or type differ. Nothing is changed then.
+    /// [`LmError::OtherModel`] if configuration, type or device differ. Nothing is changed then.
     pub fn swap_weights(&mut self, packed: &mut GpuWeights) -> Result<(), LmError> {
-        if packed.0.config != self.weights.config || packed.0.kind != self.weights.kind {
+        let (own, other) = (&self.weights, &packed.0);
+        // The cache's buffers are on the engine's device.
+        let same_device = other.gpu.is(&own.gpu);
+        if other.config != own.config || other.kind != own.kind || !same_device {
             return Err(LmError::OtherModel);
         }
         std::mem::swap(&mut self.weights, &mut packed.0);

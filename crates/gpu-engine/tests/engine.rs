@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use gpu_engine::{GpuEngine, GpuWeights};
+use gpu_engine::{Gpu, GpuEngine, GpuWeights};
 use lm::{
     Checkpoint, DeviceLogits, KvType, LanguageModel, LmConfig, LmError, ModelError, WeightType,
     random_checkpoint,
@@ -337,6 +337,13 @@ fn new_weights_take_effect_and_empty_the_cache() {
         let mut engine = engine(&gpu, &first, WeightType::F32, 64);
         let refused = engine.load_weights(&checkpoint(other, 0));
         assert!(matches!(refused, Err(LmError::OtherModel)));
+        // Few machines have a second device.
+        if let Ok(elsewhere) = Gpu::open(1) {
+            let there = options(&elsewhere, WeightType::F32, 64);
+            let mut packed = GpuWeights::new(&second, &there).unwrap();
+            let refused = engine.swap_weights(&mut packed);
+            assert!(matches!(refused, Err(LmError::OtherModel)));
+        }
     }
 }
 
@@ -345,7 +352,7 @@ fn adapters_have_numbers_and_memory() {
     let Some(gpu) = gpu() else { return };
     let adapters = gpu_engine::adapters();
     assert_eq!(adapters[0].software, gpu.is_software());
-    let beyond = gpu_engine::Gpu::open(adapters.len() + 98).err();
+    let beyond = Gpu::open(adapters.len() + 98).err();
     assert!(matches!(
         beyond,
         Some(gpu_engine::GpuError::NoSuchAdapter { count, .. }) if count == adapters.len()
