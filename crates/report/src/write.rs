@@ -2,16 +2,13 @@
 
 use crate::page::{Built, build};
 use crate::{ReportError, render};
-use experiment::ReportFormat;
+use experiment::{FigureName, ReportFormat};
 use results::write_atomically;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Folder of the page inside a root folder.
 const REPORT_DIR: &str = "report";
-
-/// Endings of the files that a page may have; files with others are left alone.
-const ENDINGS: [&str; 6] = ["md", "csv", "tex", "html", "svg", "png"];
 
 /// Result of writing a report.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,16 +132,35 @@ fn present(dir: &Path) -> Result<BTreeSet<String>, ReportError> {
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        let ending = path.extension().and_then(|ending| ending.to_str());
         let name = path.file_name().and_then(|name| name.to_str());
-        if let (Some(ending), Some(name)) = (ending, name)
-            && ENDINGS.contains(&ending)
+        if let Some(name) = name
+            && of_a_page(name)
             && path.is_file()
         {
             names.insert(name.to_owned());
         }
     }
     Ok(names)
+}
+
+/// True for the name of a file that some page has; files with other names are somebody's own.
+fn of_a_page(name: &str) -> bool {
+    let Some((stem, ending)) = name.rsplit_once('.') else {
+        return false;
+    };
+    match ending {
+        "md" | "csv" | "html" => stem == "report",
+        "tex" => stem == "report" || stem.starts_with("table-") || stem.starts_with("figure-"),
+        "svg" | "png" => {
+            // Figures of further sets are numbered: `speed-2`.
+            let figure = match stem.rsplit_once('-') {
+                Some((figure, number)) if number.parse::<usize>().is_ok() => figure,
+                _ => stem,
+            };
+            serde_json::from_value::<FigureName>(figure.into()).is_ok()
+        }
+        _ => false,
+    }
 }
 
 /// Description of the first difference of two files: the line of a text.

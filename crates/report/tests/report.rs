@@ -148,21 +148,30 @@ fn the_same_rows_give_the_same_bytes() {
     let text = std::fs::read_to_string(&page).unwrap();
     std::fs::write(&page, text.replacen("L_DM", "L_MD", 1)).unwrap();
     std::fs::remove_file(report.join("cache.png")).unwrap();
-    std::fs::write(report.join("drift.svg"), "old").unwrap();
-    std::fs::write(report.join("notes.txt"), "mine").unwrap();
+    for old in ["drift.svg", "speed-2.png"] {
+        std::fs::write(report.join(old), "old").unwrap();
+    }
+    let own = ["notes.txt", "notes.md", "speed-slide.png"];
+    for name in own {
+        std::fs::write(report.join(name), "mine").unwrap();
+    }
     let mut differences: Vec<String> = compare(&to)
         .unwrap()
         .into_iter()
         .map(|d| format!("{}: {}", d.path.file_name().unwrap().display(), d.what))
         .collect();
     differences.sort();
-    assert_eq!(differences.len(), 3, "{differences:?}");
+    assert_eq!(differences.len(), 4, "{differences:?}");
     assert_eq!(differences[0], "cache.png: missing");
     assert_eq!(differences[1], "drift.svg: not made from these rows");
     assert!(differences[2].starts_with("report.md: differs from line"));
+    assert_eq!(differences[3], "speed-2.png: not made from these rows");
     write_report(&to).unwrap();
     assert_eq!(compare(&to).unwrap(), []);
-    assert!(report.join("notes.txt").exists());
+    assert!(!report.join("drift.svg").exists());
+    for name in own {
+        assert!(report.join(name).exists(), "{name}");
+    }
 }
 
 #[test]
