@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::supervisor::Tally;
-use crate::{LONGEST_S, MOST_MEMORY};
+use crate::{LONGEST_S, MOST_MEMORY, readers};
 
 /// A campaign: many inputs for several readers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,14 @@ impl Campaign {
                 tally.most_bytes as f64 / (1 << 20) as f64,
                 tally.failures.len(),
             );
+        }
+        let tried = |name: &str| self.tallies.iter().any(|tally| tally.reader == name);
+        let others = readers::ALL.iter().filter(|reader| !tried(reader.name));
+        let others: Vec<String> = others
+            .map(|reader| format!("{} ({})", reader.name, reader.what))
+            .collect();
+        if !others.is_empty() {
+            let _ = writeln!(page, "\nNot in this campaign: {}.", others.join("; "));
         }
         for tally in self
             .tallies
