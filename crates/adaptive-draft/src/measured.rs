@@ -11,16 +11,16 @@ const MEMORY: f64 = 1000.0;
 const PRIOR: f64 = 8.0;
 /// Weight of a measurement that was made before any round, in rounds.
 const AT_START: f64 = 32.0;
-/// Number of rounds in which the sums follow a change of the machine's pace to 1/e.
+/// Number of rounds after which 1/e of a change of the machine's pace is left to follow.
 const PACE_MEMORY: f64 = 10.0;
-/// Most that a measurement counts for, in multiples of the usual seconds.
+/// Largest measurement that counts, in multiples of the usual seconds.
 const MOST: f64 = 3.0;
 
 /// Running sums of the seconds of rounds, by length.
 ///
-/// A machine has slow spells. Were a length made in one and seldom after it, it would seem dear
-/// for long, and seldom be made for that reason. So all sums follow the machine's pace, as every
-/// round shows it for its own length, and a round that was interrupted counts for a few.
+/// A machine has slow spells. A length that was made in one, and seldom after it, would seem dear
+/// for long and would not be made for that reason. All sums therefore follow the machine's pace,
+/// which every round shows for its own length, and an interrupted round counts for a few.
 ///
 /// Decisions based on them depend on the machine, so two runs may decide differently. The
 /// distribution of the output does not change, since no decision depends on the target's draws in
