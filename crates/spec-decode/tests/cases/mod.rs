@@ -17,6 +17,8 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
+use crate::common::PROMPT;
+
 pub type Law = BTreeMap<Vec<TargetId>, f64>;
 
 /// Largest error of an enumeration: sums of at most some ten thousand products of probabilities.
@@ -170,6 +172,27 @@ impl DraftPolicy for StateDriven {
 }
 
 impl<D: LanguageModel> Setting<D> {
+    /// Models with the prompt of all tests, an empty cache, and one round of one drafted token.
+    pub fn new(drafter: D, target: FakeModel<TargetId>, pair: Pair, config: SessionConfig) -> Self {
+        Self {
+            drafter,
+            alone: Alone {
+                target,
+                prompt: PROMPT.target.to_vec(),
+                config,
+                memo: Memo::default(),
+            },
+            pair,
+            cache: NgramCache::new(CacheConfig::default()),
+            draft_prompt: PROMPT.draft.to_vec(),
+            k: 1,
+            rounds: 1,
+            policy: 0,
+            history: None,
+            sparse: false,
+        }
+    }
+
     /// The same setting with drafts that the drafter's state cuts short.
     pub fn state_driven(self, seed: u64) -> Self {
         Self {

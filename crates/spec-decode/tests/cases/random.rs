@@ -11,7 +11,7 @@ use spec_decode::{
 };
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::{Alone, Memo, Setting};
+use super::Setting;
 use crate::common::*;
 
 /// Random choices of a case, from its number.
@@ -155,22 +155,13 @@ pub fn across(case: u64, family: Family, mode: VerifyMode) -> Setting<FakeModel<
         Rough::TiesAndZeros => Rough::Ties,
         other => other,
     };
+    let drafter = FakeModel::new(DRAFT.len(), rows(case, DRAFT.len(), draft, rough_draft));
+    let target = FakeModel::new(TARGET.len(), rows(!case, TARGET.len(), target, rough));
     Setting {
-        drafter: FakeModel::new(DRAFT.len(), rows(case, DRAFT.len(), draft, rough_draft)),
-        alone: Alone {
-            target: FakeModel::new(TARGET.len(), rows(!case, TARGET.len(), target, rough)),
-            prompt: PROMPT.target.to_vec(),
-            config,
-            memo: Memo::default(),
-        },
-        pair: PAIR.with(Pair::clone),
         cache,
-        draft_prompt: PROMPT.draft.to_vec(),
         k,
         rounds,
-        policy: 0,
-        history: None,
-        sparse: false,
+        ..Setting::new(drafter, target, PAIR.with(Pair::clone), config)
     }
 }
 
@@ -190,28 +181,13 @@ pub fn within(case: u64, mode: VerifyMode) -> Setting<FakeModel<DraftId>> {
         ids
     };
     let (draft, target) = (active(choices), active(choices));
+    let rough = Rough::TiesAndZeros;
+    let drafter = FakeModel::new(TARGET.len(), rows(case, TARGET.len(), draft, rough));
+    let target = FakeModel::new(TARGET.len(), rows(!case, TARGET.len(), target, rough));
     Setting {
-        drafter: FakeModel::new(
-            TARGET.len(),
-            rows(case, TARGET.len(), draft, Rough::TiesAndZeros),
-        ),
-        alone: Alone {
-            target: FakeModel::new(
-                TARGET.len(),
-                rows(!case, TARGET.len(), target, Rough::TiesAndZeros),
-            ),
-            prompt: PROMPT.target.to_vec(),
-            config,
-            memo: Memo::default(),
-        },
-        pair: SHARED.with(Pair::clone),
-        cache: NgramCache::new(CacheConfig::default()),
-        draft_prompt: PROMPT.draft.to_vec(),
         k,
         rounds: 1 + usize::from(k == 1),
-        policy: 0,
-        history: None,
-        sparse: false,
+        ..Setting::new(drafter, target, SHARED.with(Pair::clone), config)
     }
 }
 
@@ -225,24 +201,15 @@ pub fn lookup(case: u64) -> Setting<PromptLookup> {
         .collect();
     active.push(TARGET.end_of_turn());
     let prompt: Vec<TargetId> = (0..6).map(|_| TargetId(choices.of(&active))).collect();
-    Setting {
-        drafter: PromptLookup::new(TARGET.len()),
-        alone: Alone {
-            target: FakeModel::new(
-                TARGET.len(),
-                rows(case, TARGET.len(), active, Rough::TiesAndZeros),
-            ),
-            prompt: prompt.clone(),
-            config,
-            memo: Memo::default(),
-        },
-        pair: SHARED.with(Pair::clone),
-        cache: NgramCache::new(CacheConfig::default()),
+    let rows = rows(case, TARGET.len(), active, Rough::TiesAndZeros);
+    let drafter = PromptLookup::new(TARGET.len());
+    let target = FakeModel::new(TARGET.len(), rows);
+    let mut setting = Setting {
         draft_prompt: prompt.iter().map(|id| DraftId(id.0)).collect(),
         k,
         rounds: 2,
-        policy: 0,
-        history: None,
-        sparse: false,
-    }
+        ..Setting::new(drafter, target, SHARED.with(Pair::clone), config)
+    };
+    setting.alone.prompt = prompt;
+    setting
 }
