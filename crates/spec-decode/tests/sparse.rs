@@ -1,16 +1,17 @@
 //! A sparse draft is verified as the whole one is, draw for draw, and an invalid one is refused.
 
-use crate::common;
+use crate::{cases, common};
 
+use cases::sparse_round;
 use common::*;
 use ngram_cache::NgramCache;
 use proptest::prelude::*;
 use spec_decode::testkit::FakeModel;
 use spec_decode::{
-    Acceptance, ConstantLength, LanguageModel, NoSink, Purpose, Rows, Sampling, Session,
-    SessionConfig, SparseChoice, SparseDraft, SparseFault, SparseOutcome, StreamName, VerifyMode,
+    Acceptance, ConstantLength, NoSink, Purpose, Sampling, Session, SessionConfig, SparseChoice,
+    SparseDraft, SparseFault, SparseOutcome, StreamName, VerifyMode,
 };
-use vocab_align::{DraftId, TargetId, raw_ids};
+use vocab_align::{DraftId, TargetId};
 
 type Toy = Session<FakeModel<DraftId>, FakeModel<TargetId>>;
 
@@ -20,27 +21,10 @@ fn by_sparse_drafts(session: &mut Toy, cache: &mut NgramCache, name: StreamName)
     let mut dice = name.dice(Purpose::Verify);
     let (policy, mut outcomes) = (&mut ConstantLength(4), 0);
     while session.finished().is_none() {
-        let round = session.draft_round(Some(cache), policy).expect("a draft");
-        let draft = session.sparse_draft(&round, Some(cache)).expect("a draft");
+        let text = [PROMPT.target, session.response()].concat();
+        let draft = sparse_round(session, cache, policy, &text, &mut dice);
         let choices = draft.positions.iter().flatten();
         outcomes += choices.map(|choice| choice.outcomes.len()).sum::<usize>();
-        let config = session.config();
-        let (sampling, acceptance) = (config.sampling, config.acceptance);
-        let text = [PROMPT.target, session.response()].concat();
-        let mut logits = Vec::new();
-        let target = session.target_mut();
-        target
-            .forward(&raw_ids(round.input()), &mut logits)
-            .expect("rows");
-        let vocab = target.vocab_size();
-        draft.check(vocab, sampling).expect("a possible draft");
-        let rows = Rows::new(&logits, vocab, round.input().len()).expect("rows");
-        let verdict = draft.judge(acceptance, rows, sampling, &text, &mut dice);
-        let judged = session.settle_round(round, verdict.expect("a verdict"));
-        let judged = judged.expect("a judged round");
-        session
-            .commit_round(judged, &[], Some(cache), policy, &mut NoSink)
-            .expect("a commit");
     }
     outcomes
 }

@@ -11,9 +11,9 @@ use ngram_cache::{CacheConfig, NgramCache};
 use random::Choices;
 use spec_decode::testkit::{FakeModel, Oracle, law_of};
 use spec_decode::{
-    Acceptance, ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found, History,
-    LanguageModel, NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score, Session,
-    SessionConfig, StreamName, SuffixCorpus, SuffixLookup,
+    Acceptance, Chance, ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found,
+    History, LanguageModel, NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score,
+    Session, SessionConfig, SparseDraft, StreamName, SuffixCorpus, SuffixLookup,
 };
 use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
@@ -412,7 +412,8 @@ impl<D: LanguageModel> Setting<D> {
                     };
                     if self.sparse {
                         let text = [&alone.prompt, session.response()].concat();
-                        sparse_round(&mut session, &mut cache, policy, &text, oracle);
+                        let dice = &mut oracle.clone();
+                        sparse_round(&mut session, &mut cache, policy, &text, dice);
                     } else {
                         let round = session.round(Some(&mut cache), policy, &mut NoSink);
                         round.expect("a round");
@@ -437,14 +438,14 @@ impl<D: LanguageModel> Setting<D> {
     }
 }
 
-/// A round that is verified by its sparse draft.
+/// A round that is verified by its sparse draft, which is returned.
 pub fn sparse_round<D: LanguageModel>(
     session: &mut Session<D, FakeModel<TargetId>>,
     cache: &mut NgramCache,
     policy: &mut dyn DraftPolicy,
     text: &[TargetId],
-    dice: &Oracle,
-) {
+    dice: &mut dyn Chance,
+) -> SparseDraft {
     let round = session.draft_round(Some(cache), policy).expect("a draft");
     let draft = session.sparse_draft(&round, Some(cache)).expect("a draft");
     let (sampling, acceptance) = (session.config().sampling, session.config().acceptance);
@@ -456,8 +457,7 @@ pub fn sparse_round<D: LanguageModel>(
     let vocab = target.vocab_size();
     draft.check(vocab, sampling).expect("a possible draft");
     let rows = Rows::new(&logits, vocab, round.input().len()).expect("rows");
-    let mut dice = dice.clone();
-    let verdict = draft.judge(acceptance, rows, sampling, text, &mut dice);
+    let verdict = draft.judge(acceptance, rows, sampling, text, dice);
     let judged = session.settle_round(round, verdict.expect("a verdict"));
     let committed = session.commit_round(
         judged.expect("a judged round"),
@@ -467,4 +467,5 @@ pub fn sparse_round<D: LanguageModel>(
         &mut NoSink,
     );
     committed.expect("a committed round");
+    draft
 }
