@@ -4,12 +4,11 @@
 use crate::common;
 
 use common::*;
-use ngram_cache::NgramCache;
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, Generation, History, LanguageModel, NoSink, Pair,
-    PlainConfig, Prompt, SessionConfig, StreamName, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, Generation, History, LanguageModel, NoSink, Pair, PlainConfig,
+    Prompt, SessionConfig, StreamName, VerifyMode, decode_plain,
 };
 use std::sync::Arc;
 use vocab_align::{DraftId, TargetId};
@@ -227,60 +226,6 @@ fn a_repeated_answer_is_copied() {
     assert_eq!(first.tokens, second.tokens);
     assert!(second.totals.rounds * 2 < first.totals.rounds);
     assert!(second.rounds[0].looked_up() > 20);
-}
-
-/// Policy that records every token it is shown.
-#[derive(Default)]
-struct Shown(Vec<DraftId>);
-
-impl DraftPolicy for Shown {
-    fn next_len(&mut self) -> usize {
-        4
-    }
-
-    fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
-        self.0.push(step.token);
-        false
-    }
-}
-
-#[test]
-fn policies_are_shown_drafted_stop_tokens() {
-    let end = DraftId(DRAFT.end_of_turn());
-    let (mut drafted, mut shown) = (0, 0);
-    for seed in 0..40 {
-        let pair = pair();
-        let models = text_models(seed, &pair, 0.3);
-        let settings = SessionConfig {
-            stop: stop(),
-            ..config(VerifyMode::Tli, 1.0, 60)
-        };
-        let mut session = session(models, pair, settings);
-        let mut policy = Shown::default();
-        let name = StreamName::new(seed, 0);
-        let done = session.generate(PROMPT, name, None, &mut policy, &mut NoSink);
-        let done = done.expect("generates");
-        let ids = done.rounds.iter().flat_map(|round| &round.draft);
-        drafted += ids.filter(|id| **id == end).count();
-        shown += policy.0.iter().filter(|id| **id == end).count();
-    }
-    assert!(drafted > 10, "{drafted}");
-    assert_eq!(shown, drafted);
-}
-
-#[test]
-fn text_drafts_are_no_ngrams() {
-    for seed in 0..20 {
-        let pair = pair();
-        let models = text_models(seed, &pair, 0.3);
-        let mut session = session(models, pair, greedy(VerifyMode::Slem, 60));
-        let k = &mut ConstantLength(4);
-        let mut cache: NgramCache = true_cache();
-        let name = StreamName::new(seed, 0);
-        let done = session.generate(PROMPT, name, Some(&mut cache), k, &mut NoSink);
-        let totals = done.expect("generates").totals;
-        assert_eq!((totals.ngrams_proposed, totals.ngrams_accepted), (0, 0));
-    }
 }
 
 #[test]
