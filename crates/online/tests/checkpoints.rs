@@ -9,7 +9,8 @@ use std::path::Path;
 use experiment::JobConfig;
 use online::SavedState;
 use results::{CellReader, RoundRow};
-use support::{Lab, models_table, watched};
+use serde_json::Value;
+use support::{Lab, files, models_table, timeless, watched};
 
 fn experiment(every: usize) -> String {
     format!(
@@ -71,20 +72,9 @@ set = {{ "decode.policy" = "head", "decode.k" = 6, "head.training" = "interleave
     )
 }
 
-/// All fields of the rows that do not depend on the clock, one line per row.
-fn rows(folder: &Path) -> Vec<String> {
+/// All fields of the rows that do not depend on the clock.
+fn rows(folder: &Path) -> Vec<Value> {
     let cell = CellReader::open(folder).unwrap();
-    fn timeless<R: serde::Serialize>(rows: &[R]) -> Vec<String> {
-        let is_time = |key: &str| key == "seconds" || key.ends_with("_s") || key.ends_with("_us");
-        let text = |row: &R| {
-            let mut row = serde_json::to_value(row).unwrap();
-            if let Some(row) = row.as_object_mut() {
-                row.retain(|key, _| !is_time(key));
-            }
-            row.to_string()
-        };
-        rows.iter().map(text).collect()
-    }
     [
         timeless(&cell.prompts().unwrap()),
         timeless(&cell.rounds::<RoundRow>().unwrap()),
@@ -92,28 +82,6 @@ fn rows(folder: &Path) -> Vec<String> {
         timeless(&cell.heads().unwrap()),
     ]
     .concat()
-}
-
-/// Weights and caches of all arms, by the names of their files.
-fn learnt(folder: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.join("state")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(&folder).unwrap().display().to_string();
-                found.push((
-                    format!("{}/{name}", folder.file_name().unwrap().display()),
-                    std::fs::read(&path).unwrap(),
-                ));
-            }
-        }
-    }
-    found.sort();
-    found
 }
 
 /// Runs a job that dies after so many prompts of this process. Returns the number of prompts that
@@ -149,6 +117,7 @@ fn a_killed_job_goes_on_and_gives_the_same() {
     assert!(parts.join("checkpoint/12").is_dir() && !parts.join("checkpoint/4").exists());
     assert_eq!(run(config, &parts, usize::MAX), 26 - 12);
     assert_eq!(rows(&parts), rows(&whole));
+    let learnt = |job: &Path| files(&job.join("state"));
     assert_eq!(learnt(&parts), learnt(&whole));
     assert!(!parts.join("checkpoint.json").exists());
 }

@@ -3,14 +3,13 @@
 
 use crate::support;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use models::ModelFolder;
 use results::{PromptRow, RoundRow};
 use serde_json::Value;
 use streams::{DataSource, Split, StreamSpec};
-use support::{Lab, Run, models, models_table};
+use support::{Lab, Run, files, models, models_table, timeless};
 use trace::{
     DEFAULT_TAIL, FORMAT, Record, Source, Template, TraceFile, TraceInfo, TraceWriter, Values,
     file_sha256,
@@ -131,66 +130,20 @@ fn record(lab: &Lab, model: &str, top: Option<usize>) -> PathBuf {
     lab.path(&name)
 }
 
-/// Rows without their times.
-fn timeless(rows: impl IntoIterator<Item = Value>) -> Vec<Value> {
-    let times = ["seconds", "prefill_s", "learn_s"];
-    let mut rows: Vec<Value> = rows.into_iter().collect();
-    for row in &mut rows {
-        let row = row.as_object_mut().unwrap();
-        row.retain(|key, _| !times.contains(&key.as_str()));
-    }
-    rows
-}
-
 /// Every row of a run, table by table, of the arms selected by `keep`.
 fn rows(run: &Run, keep: impl Fn(&str) -> bool) -> Vec<Vec<Value>> {
-    let json = |row: &dyn erased::Row| row.json();
     let mut all = Vec::new();
     for stage in ["stream", "held-out"] {
         let cell = run.cell(stage);
-        let prompts = cell.prompts().unwrap();
-        let rounds = cell.rounds::<RoundRow>().unwrap();
-        let updates = cell.updates().unwrap();
-        let ngrams = cell.ngrams().unwrap();
-        all.push(timeless(prompts.iter().map(|row| json(row))));
-        all.push(timeless(rounds.iter().map(|row| json(row))));
-        all.push(timeless(updates.iter().map(|row| json(row))));
-        all.push(timeless(ngrams.iter().map(|row| json(row))));
+        all.push(timeless(&cell.prompts().unwrap()));
+        all.push(timeless(&cell.rounds::<RoundRow>().unwrap()));
+        all.push(timeless(&cell.updates().unwrap()));
+        all.push(timeless(&cell.ngrams().unwrap()));
     }
     for table in &mut all {
         table.retain(|row| keep(row["arm"].as_str().unwrap()));
     }
     all
-}
-
-mod erased {
-    pub trait Row {
-        fn json(&self) -> serde_json::Value;
-    }
-
-    impl<T: serde::Serialize> Row for T {
-        fn json(&self) -> serde_json::Value {
-            serde_json::to_value(self).unwrap()
-        }
-    }
-}
-
-/// Every file below a folder, by its relative path.
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(next) = folders.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let name = path.strip_prefix(folder).unwrap().to_owned();
-                found.insert(name, std::fs::read(path).unwrap());
-            }
-        }
-    }
-    found
 }
 
 fn learns(arm: &str) -> bool {

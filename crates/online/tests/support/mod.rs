@@ -1,6 +1,7 @@
 //! An experiment in a temporary folder, run job by job, and a learner with examples.
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use experiment::{ExperimentError, JobConfig, LearnConfig, LoadOptions, Plan};
 use lm::{Checkpoint, LmConfig, random_checkpoint};
 use online::{JobSetting, Learner, OnlineError, Progress, run_job};
 use results::{ArmInfo, BuildInfo, CellInfo, CellReader, Manifest, PromptRow};
+use serde::Serialize;
+use serde_json::Value;
 use streams::DataSource;
 use tempfile::TempDir;
 
@@ -67,6 +70,36 @@ pub fn example(seed: u32, chunks: impl Iterator<Item = (Range<usize>, usize)>) -
         shared,
         ..Example::default()
     }
+}
+
+/// Rows without their times.
+pub fn timeless<R: Serialize>(rows: &[R]) -> Vec<Value> {
+    let is_time = |key: &str| key == "seconds" || key.ends_with("_s") || key.ends_with("_us");
+    let timeless = |row: &R| {
+        let mut row = serde_json::to_value(row).unwrap();
+        let columns = row.as_object_mut().unwrap();
+        columns.retain(|key, _| !is_time(key));
+        row
+    };
+    rows.iter().map(timeless).collect()
+}
+
+/// Every file below a folder, by its relative path.
+pub fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(folder).unwrap().to_owned();
+                found.insert(name, std::fs::read(path).unwrap());
+            }
+        }
+    }
+    found
 }
 
 /// A folder for experiments and their results.
