@@ -2,17 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use crate::cache::NgramCache;
 
 /// Size, memory and distributions of a cache.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct CacheStats {
     /// Number of n-grams.
     pub ngrams: usize,
-    /// Number of inner trie nodes, the root included (n-grams themselves are leaves).
-    pub inner_nodes: usize,
     /// Size in bytes: [`NgramCache::memory_bytes`].
     pub bytes: usize,
     /// Size per n-gram in bytes; 0 for an empty cache.
@@ -31,7 +27,6 @@ impl NgramCache {
         let bytes = self.memory_bytes();
         let mut stats = CacheStats {
             ngrams: self.len(),
-            inner_nodes: self.trie.inner_nodes(),
             bytes,
             bytes_per_ngram: bytes as f64 / self.len().max(1) as f64,
             evictions: self.evictions,

@@ -78,11 +78,6 @@ impl Trie {
         self.live_entries
     }
 
-    /// Number of inner nodes, the root included.
-    pub(crate) fn inner_nodes(&self) -> usize {
-        self.live_nodes
-    }
-
     pub(crate) fn heap_bytes(&self) -> usize {
         heap_bytes(&self.root)
             + heap_bytes(&self.nodes)
