@@ -273,32 +273,18 @@ impl<'a> Choice<'a> {
         if total <= 0.0 {
             return 0.0;
         }
-        let outcomes = self.residual_outcomes(&residual, token).into_iter();
-        let own: f64 = outcomes
-            .map(|(mass, tokens)| mass * share_among(&tokens, token))
-            .sum();
-        own / total
-    }
-
-    /// The parts of a residual of this choice that can give `token`: the mass of each, with the
-    /// tokens that share it.
-    fn residual_outcomes(
-        &self,
-        residual: &Residual,
-        token: TargetId,
-    ) -> Vec<(f64, Vec<(TargetId, f64)>)> {
-        match (residual, &self.between) {
+        let own: f64 = match (&residual, &self.between) {
             (Residual::Branches(masses), Outcomes::Branches { fork, .. }) => {
                 let tokens = fork.branches.iter().map(|b| self.position.tokens(b.1));
-                let tokens = tokens.chain([fork.rest.clone()]);
-                masses.iter().copied().zip(tokens).collect()
+                let parts = masses.iter().zip(tokens.chain([fork.rest.clone()]));
+                parts
+                    .map(|(mass, tokens)| mass * share_among(&tokens, token))
+                    .sum()
             }
-            (Residual::Tokens(row), _) => {
-                let own = row.get(token.index()).copied().unwrap_or(0.0);
-                vec![(own, vec![(token, 1.0)])]
-            }
-            (Residual::Branches(_), _) => Vec::new(),
-        }
+            (Residual::Tokens(row), _) => row.get(token.index()).copied().unwrap_or(0.0),
+            (Residual::Branches(_), _) => 0.0,
+        };
+        own / total
     }
 
     /// The residual over groups. That of a group is spread over its tokens in proportion to p:
