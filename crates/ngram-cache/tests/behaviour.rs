@@ -38,14 +38,6 @@ fn stored(cache: &NgramCache) -> Vec<Vec<u32>> {
 }
 
 #[test]
-fn an_ngram_keeps_its_first_target() {
-    let mut cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10)]);
-    let second = cache.insert(&draft(&[1, 2]), TargetId(11));
-    assert_eq!(second, Insertion::Conflict { kept: TargetId(10) });
-    assert_eq!(known(&cache, &[1, 2]), Some((TargetId(10), 1)));
-}
-
-#[test]
 fn a_target_may_have_several_spellings() {
     let cache = cache_of(CacheConfig::default(), &[(&[1, 2], 10), (&[3, 4, 5], 10)]);
     assert_eq!(cache.len(), 2);
