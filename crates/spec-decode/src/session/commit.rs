@@ -9,15 +9,8 @@ use super::running::Running;
 use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::translate::Proposal;
+use crate::verify::Verdict;
 use crate::{LanguageModel, TeacherSink};
-
-/// Result of verification that is to be committed.
-pub(super) struct Commitment<'a> {
-    pub(super) proposals: &'a [Proposal],
-    pub(super) accepted: usize,
-    pub(super) last: TargetId,
-    pub(super) rows: Rows<'a>,
-}
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// Appends the accepted tokens and the one after them. Returns the emitted tokens and the
@@ -25,23 +18,21 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     pub(super) fn commit(
         &mut self,
         running: &mut Running,
-        result: Commitment<'_>,
+        (proposals, verdict): (&[Proposal], &Verdict),
+        rows: Rows<'_>,
         cache: Option<&mut NgramCache>,
         sink: &mut dyn TeacherSink,
     ) -> Result<(Vec<TargetId>, usize), SpecError> {
-        let emitted = self.cut(running, &result);
+        let emitted = self.cut(running, proposals, verdict);
         for (offset, &token) in emitted.iter().enumerate() {
-            sink.record(
-                running.response.len() + offset,
-                token,
-                result.rows.row(offset),
-            );
+            let index = running.response.len() + offset;
+            sink.record(index, token, rows.row(offset));
         }
         running.response.extend_from_slice(&emitted);
         if let Some(seen) = &mut running.seen {
             seen.extend(&emitted);
         }
-        self.roll_back_target(running, result.proposals.len())?;
+        self.roll_back_target(running)?;
         if let Some(history) = &mut self.history {
             history.extend(&emitted);
         }
@@ -71,9 +62,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// The tokens that become part of the response: none after a stop token or beyond the limit.
-    fn cut(&self, running: &Running, result: &Commitment<'_>) -> Vec<TargetId> {
-        let accepted = result.proposals[..result.accepted].iter().map(|p| p.target);
-        let mut emitted: Vec<TargetId> = accepted.chain([result.last]).collect();
+    fn cut(&self, running: &Running, proposals: &[Proposal], verdict: &Verdict) -> Vec<TargetId> {
+        let accepted = proposals[..verdict.accepted].iter().map(|p| p.target);
+        let mut emitted: Vec<TargetId> = accepted.chain([verdict.last]).collect();
         let limit = self.config.max_new_tokens;
         emitted.truncate(limit.saturating_sub(running.response.len()));
         if let Some(end) = emitted
@@ -86,15 +77,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// Keeps prompt and response without the last token, which becomes the pending one.
-    fn roll_back_target(
-        &mut self,
-        running: &mut Running,
-        proposed: usize,
-    ) -> Result<(), SpecError> {
+    fn roll_back_target(&mut self, running: &mut Running) -> Result<(), SpecError> {
         let kept = running.prompt.len() + running.response.len() - 1;
-        // At most the forward's own positions are removed.
-        let longest = kept.max(self.target.len());
-        debug_assert!(longest <= kept + proposed + 1);
         self.target.truncate(kept);
         check_len(Role::Target, running.round, self.target.len(), kept)?;
         if let Some(&last) = running.response.last() {

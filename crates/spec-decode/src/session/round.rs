@@ -5,7 +5,6 @@ use std::time::Instant;
 use ngram_cache::NgramCache;
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use super::commit::Commitment;
 use super::running::Running;
 use super::{CachedGroups, Session};
 use crate::draft::Draft;
@@ -180,14 +179,10 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let vocab = self.target.vocab_size();
         let positions = (logits.len() / vocab.max(1)).min(input.len());
         let rows = Rows::checked(logits, vocab, positions);
-        let result = Commitment {
-            proposals: &proposals,
-            accepted: verdict.accepted,
-            last: verdict.last,
-            rows: rows.map_err(SpecError::law(Role::Target, number))?,
-        };
+        let rows = rows.map_err(SpecError::law(Role::Target, number))?;
+        let judged = (&proposals[..], &verdict);
         // Accepted text is translated back, and its n-grams are inserted into the cache.
-        let (emitted, inserted) = self.commit(&mut running, result, cache, sink)?;
+        let (emitted, inserted) = self.commit(&mut running, judged, rows, cache, sink)?;
         let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
         running.round += 1;
