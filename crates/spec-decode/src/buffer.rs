@@ -33,38 +33,23 @@ impl Kept for f64 {
     }
 }
 
-/// A row of this length with arbitrary content.
-pub(crate) fn take<T: Kept>(length: usize) -> Vec<T> {
-    let kept = T::spare().try_with(|spare| {
-        let mut spare = spare.borrow_mut();
-        // The shortest one that is long enough, so that a short row does not use up a long one.
-        let fits = (0..spare.len()).filter(|&at| spare[at].len() >= length);
-        let at = fits.min_by_key(|&at| spare[at].len())?;
-        Some(spare.swap_remove(at))
-    });
-    let mut row = kept.ok().flatten().unwrap_or_default();
-    row.resize(length, T::default());
-    row
-}
-
-/// Keeps a row for a later [`take`].
-pub(crate) fn give<T: Kept>(row: Vec<T>) {
-    // A thread that is ending keeps nothing.
-    let _ = T::spare().try_with(|spare| {
-        let mut spare = spare.borrow_mut();
-        if spare.len() < KEPT && row.capacity() > 0 {
-            spare.push(row);
-        }
-    });
-}
-
 /// A row that is returned to the thread's store when it is dropped.
-pub(crate) struct Row<T: Kept>(Vec<T>);
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Row<T: Kept>(pub(crate) Vec<T>);
 
 impl<T: Kept> Row<T> {
     /// A row of this length with arbitrary content.
     pub(crate) fn of(length: usize) -> Self {
-        Self(take(length))
+        let kept = T::spare().try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            // The shortest one that is long enough, so that a short row does not use up a long one.
+            let fits = (0..spare.len()).filter(|&at| spare[at].len() >= length);
+            let at = fits.min_by_key(|&at| spare[at].len())?;
+            Some(spare.swap_remove(at))
+        });
+        let mut row = kept.ok().flatten().unwrap_or_default();
+        row.resize(length, T::default());
+        Self(row)
     }
 }
 
@@ -84,7 +69,13 @@ impl<T: Kept> DerefMut for Row<T> {
 
 impl<T: Kept> Drop for Row<T> {
     fn drop(&mut self) {
-        give(std::mem::take(&mut self.0));
+        // A thread that is ending keeps nothing.
+        let _ = T::spare().try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < KEPT && self.0.capacity() > 0 {
+                spare.push(std::mem::take(&mut self.0));
+            }
+        });
     }
 }
 
@@ -101,7 +92,7 @@ mod tests {
         assert_eq!(Row::<f64>::of(501).as_ptr(), places[0]);
         assert_eq!(Row::<f64>::of(2000).len(), 2000);
         for _ in 0..3 * KEPT {
-            give(vec![0.0f32; 4]);
+            drop(Row(vec![0.0f32; 4]));
         }
         assert!(SINGLE.with_borrow(Vec::len) <= KEPT);
     }

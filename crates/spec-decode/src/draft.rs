@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use crate::buffer;
+use crate::buffer::Row;
 use crate::error::LawError;
 use crate::lexicon::{DirectMap, Lexicon};
 use crate::mask::{Mask, Walk};
@@ -20,18 +20,12 @@ pub(crate) const MAX_COMPLETION_STEPS: usize = 2;
 
 /// The distribution that one draft token was sampled from: masked and renormalised, dense over V_q.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DraftLaw(Vec<f64>);
-
-impl Drop for DraftLaw {
-    fn drop(&mut self) {
-        buffer::give(std::mem::take(&mut self.0));
-    }
-}
+pub struct DraftLaw(Row<f64>);
 
 impl DraftLaw {
     /// From probabilities by raw draft id.
     pub fn new(probabilities: Vec<f64>) -> Self {
-        Self(probabilities)
+        Self(Row(probabilities))
     }
 
     /// Probability of a token; 0 for one outside the vocabulary.
@@ -244,7 +238,7 @@ fn choose(
         let best = best.map_or_else(|| masked_argmax(row, mask.ids()), Ok);
         return Ok((best?, None));
     }
-    let mut law = buffer::take(row.len());
+    let mut law = Row::of(row.len());
     sampling.masked_law(row, mask.ids(), &mut law)?;
     Ok((dice.pick(&law)?, Some(DraftLaw(law))))
 }
