@@ -463,7 +463,7 @@ impl DraftingArm {
                 return Ok(Vec::new());
             };
             let columns = drafter.vocab_size();
-            let direct = DirectMap::new(&pair.alignment, columns, *rows);
+            let direct = DirectMap::from_pairs(pair.alignment.pairs(), columns, *rows);
             let cache = caches.get(&pair.target.fingerprint()).filter(|_| merges);
             let lexicon = Lexicon::new(&direct, cache);
             let rules = Rules {

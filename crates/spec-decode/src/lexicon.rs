@@ -1,7 +1,7 @@
 //! Lexicon of a draft's translations: direct tokens and cached n-grams as one trie.
 
 use ngram_cache::{NgramCache, NodeId};
-use vocab_align::{Alignment, DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId, TokenId};
 
 /// The canonical direct mapping t <-> d, dense in both directions.
 ///
@@ -15,11 +15,6 @@ pub struct DirectMap {
 }
 
 impl DirectMap {
-    /// The canonical pairs of an alignment, as far as both models have rows for them.
-    pub fn new(alignment: &Alignment, draft_vocab: usize, target_vocab: usize) -> Self {
-        Self::from_pairs(alignment.pairs(), draft_vocab, target_vocab)
-    }
-
     /// The one-to-one mapping of `pairs`, in any order. Pairs outside the vocabularies are dropped,
     /// and of several pairs for one token the first counts.
     pub fn from_pairs(

@@ -219,8 +219,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             Arc::clone(&pair.alignment),
         )
         .map_err(SpecError::align(0))?;
-        let direct = DirectMap::new(&pair.alignment, drafter.vocab_size(), target.vocab_size());
-        let spellable = slem::spellable(&pair, &direct, &config.stop, drafter.vocab_size());
+        let (own, other) = (drafter.vocab_size(), target.vocab_size());
+        let direct = DirectMap::from_pairs(pair.alignment.pairs(), own, other);
+        let spellable = slem::spellable(&pair, &direct, &config.stop, own);
         Ok(Self {
             drafter,
             target,
