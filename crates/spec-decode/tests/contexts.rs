@@ -7,8 +7,8 @@ use common::*;
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
-    ConstantLength, DraftPolicy, Generation, History, LanguageModel, NoSink, Pair, PlainConfig,
-    Prompt, SessionConfig, StreamName, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, Generation, History, LanguageModel, NoSink, Pair, Prompt,
+    SessionConfig, StreamName, VerifyMode,
 };
 use std::sync::Arc;
 use vocab_align::{DraftId, TargetId};
@@ -21,17 +21,6 @@ fn letters(length: usize) -> (Vec<DraftId>, Vec<TargetId>) {
         ids.clone().map(DraftId).collect(),
         ids.map(TargetId).collect(),
     )
-}
-
-fn plain(mut target: FakeModel<TargetId>, prompt: &[TargetId], tokens: usize) -> Vec<TargetId> {
-    let config = PlainConfig {
-        sampling: spec_decode::Sampling::GREEDY,
-        max_new_tokens: tokens,
-        stop: stop(),
-    };
-    let name = StreamName::new(0, 0);
-    let done = decode_plain(&mut target, prompt, &config, name, &mut NoSink);
-    done.expect("decodes").tokens
 }
 
 fn greedy(mode: VerifyMode, tokens: usize) -> SessionConfig {
@@ -56,13 +45,13 @@ proptest! {
         let pair = pair();
         let (drafter, target) = text_models(seed, &pair, 0.3);
         let (draft_ids, target_ids) = letters(length);
-        let expected = plain(target.clone(), &target_ids, 50);
+        let (settings, name) = (greedy(mode, 50), StreamName::new(seed, 0));
+        let expected = plain(&mut target.clone(), &target_ids, &settings, name).tokens;
         let models = (drafter.with_max_len(max_len), target);
-        let mut session = session(models, pair, greedy(mode, 50));
+        let mut session = session(models, pair, settings);
         let prompt = Prompt { draft: &draft_ids, target: &target_ids };
         let mut cache = true_cache();
         let k = &mut ConstantLength(k);
-        let name = StreamName::new(seed, 0);
         let found = session.generate(prompt, name, Some(&mut cache), k, &mut NoSink);
         let found = found.expect("generates");
         prop_assert_eq!(&found.tokens, &expected);
@@ -198,7 +187,8 @@ proptest! {
             let name = StreamName::new(seed, 0);
             let found = session.generate(prompt, name, Some(&mut cache), policy, &mut NoSink);
             let found = found.expect("generates");
-            prop_assert_eq!(&found.tokens, &plain(target.clone(), &target_ids, 60));
+            let own = plain(&mut target.clone(), &target_ids, &greedy(mode, 60), name);
+            prop_assert_eq!(&found.tokens, &own.tokens);
             let behind = |round: &spec_decode::RoundOutcome| !round.draft.is_empty();
             prop_assert!(draft || found.rounds.iter().all(|r| r.looked_up() == 0 || !behind(r)));
         }

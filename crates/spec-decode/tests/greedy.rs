@@ -7,9 +7,10 @@ use ngram_cache::{CacheConfig, Eviction, NgramCache};
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, text_rows};
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, PlainConfig, Sampling, SamplingOptions,
-    SessionConfig, StreamName, Totals, VerifyMode, decode_plain,
+    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, Sampling, SamplingOptions, SessionConfig,
+    StreamName, Totals, VerifyMode,
 };
+use vocab_align::TargetId;
 
 /// Policy that changes its draft length in every round and stops in the middle of drafts.
 struct Erratic {
@@ -28,17 +29,9 @@ impl DraftPolicy for Erratic {
     }
 }
 
-fn plain(seed: u64, sampling: Sampling, max_new_tokens: usize) -> Vec<vocab_align::TargetId> {
+fn alone(seed: u64, config: &SessionConfig) -> Vec<TargetId> {
     let (_, mut target) = text_models(seed, &pair(), 0.0);
-    let config = PlainConfig {
-        sampling,
-        max_new_tokens,
-        stop: stop(),
-    };
-    let name = StreamName::new(0, 0);
-    decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink)
-        .expect("decodes")
-        .tokens
+    plain(&mut target, PROMPT.target, config, StreamName::new(0, 0)).tokens
 }
 
 fn cache(kind: u8) -> Option<NgramCache> {
@@ -78,11 +71,10 @@ proptest! {
             learn_ngrams,
             ..SessionConfig::new(mode, max_new_tokens)
         };
-        let pair = pair();
+        let (pair, expected) = (pair(), alone(seed, &config));
         let mut session = session(text_models(seed, &pair, disagreement), pair, config);
         let mut cache = cache(kind);
         let mut policy = Erratic { lengths, rounds: 0 };
-        let expected = plain(seed, sampling, max_new_tokens);
         // Twice: the second response uses the n-grams that the cache learnt from the first one.
         for prompt in 0..2 {
             let name = StreamName::new(seed, prompt);
@@ -150,6 +142,7 @@ fn a_drafter_that_never_drafts_reads_nothing() {
         drafter_reads: false,
         ..SessionConfig::new(VerifyMode::Tli, 24)
     };
+    let expected = alone(3, &config);
     let mut session =
         spec_decode::Session::new(drafter, target, pair(), config).expect("a session");
     let name = StreamName::new(0, 0);
@@ -162,9 +155,9 @@ fn a_drafter_that_never_drafts_reads_nothing() {
         )
     };
     let (rested, read) = generate(0);
-    assert_eq!((rested, read), (plain(3, Sampling::GREEDY, 24), 0));
+    assert_eq!((rested, read), (expected.clone(), 0));
     let (drafted, read) = generate(3);
-    assert_eq!(drafted, plain(3, Sampling::GREEDY, 24));
+    assert_eq!(drafted, expected);
     assert!(read > 0);
 }
 

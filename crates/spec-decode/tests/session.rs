@@ -10,8 +10,7 @@ use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, RowFn};
 use spec_decode::{
     Acceptance, ConstantLength, DraftPolicy, Finish, Generation, LanguageModel, NoSink, Pair,
-    PlainConfig, Purpose, RoundOutcome, Sampling, SessionConfig, StreamName, TeacherSink,
-    VerifyMode, argmax, decode_plain,
+    Purpose, RoundOutcome, SessionConfig, StreamName, TeacherSink, VerifyMode, argmax,
 };
 use vocab_align::{DraftId, TargetId};
 
@@ -257,16 +256,8 @@ fn full_contexts_end_cleanly() {
         let pair = pair();
         let (drafter, target) = text_models(9, &pair, 0.2);
         let settings = config(mode, 0.0, 100);
-        let expected = {
-            let config = PlainConfig {
-                sampling: Sampling::GREEDY,
-                max_new_tokens: 100,
-                stop: Default::default(),
-            };
-            let mut target = target.clone().with_max_len(12);
-            let name = StreamName::new(0, 0);
-            decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink).expect("decodes")
-        };
+        let (mut alone, name) = (target.clone().with_max_len(12), StreamName::new(0, 0));
+        let expected = plain(&mut alone, PROMPT.target, &settings, name);
         assert_eq!(expected.finish, Finish::ContextFull);
         for drafter_len in [2, 5, 9, 100] {
             let models = (
@@ -274,7 +265,6 @@ fn full_contexts_end_cleanly() {
                 target.clone().with_max_len(12),
             );
             let mut session = session(models, pair.clone(), settings.clone());
-            let name = StreamName::new(0, 0);
             let mut cache = true_cache();
             let k = &mut ConstantLength(4);
             let found = session.generate(PROMPT, name, Some(&mut cache), k, &mut NoSink);
@@ -323,18 +313,14 @@ fn policies_see_every_round() {
 
 #[test]
 fn plain_sampling_follows_its_own_stream() {
-    let pair = pair();
-    let (_, mut target) = text_models(8, &pair, 0.0);
-    let config = PlainConfig {
-        sampling: Sampling::new(1.0).expect("valid"),
-        max_new_tokens: 30,
+    let (_, mut target) = text_models(8, &pair(), 0.0);
+    let settings = SessionConfig {
         stop: stop(),
+        ..config(VerifyMode::Tli, 1.0, 30)
     };
     let mut run = |seed| {
         let name = StreamName::new(seed, 0);
-        decode_plain(&mut target, PROMPT.target, &config, name, &mut NoSink)
-            .expect("decodes")
-            .tokens
+        plain(&mut target, PROMPT.target, &settings, name).tokens
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1), run(2));
@@ -348,18 +334,14 @@ fn a_session_without_drafts_on_the_plain_stream_is_plain_decoding() {
     for mode in [VerifyMode::Tli, VerifyMode::Exact, VerifyMode::Paper] {
         for (seed, temperature) in [(1, 0.0), (2, 0.7), (3, 1.0), (4, 1.5)] {
             let pair = pair();
-            let (drafter, mut target) = text_models(seed, &pair, 0.5);
+            let (drafter, target) = text_models(seed, &pair, 0.5);
             let settings = SessionConfig {
                 stop: stop(),
                 ..config(mode, temperature, 30)
             };
-            let plain = PlainConfig {
-                sampling: settings.sampling,
-                max_new_tokens: settings.max_new_tokens,
-                stop: settings.stop.clone(),
-            };
-            let mut session = session((drafter, target.clone()), pair, settings);
             let name = StreamName::new(seed, 5);
+            let other = plain(&mut target.clone(), PROMPT.target, &settings, name);
+            let mut session = session((drafter, target), pair, settings);
             let dice = |purpose| Box::new(name.dice(purpose));
             session
                 .start_with(PROMPT, dice(Purpose::Draft), dice(Purpose::Plain))
@@ -368,8 +350,6 @@ fn a_session_without_drafts_on_the_plain_stream_is_plain_decoding() {
                 let policy = &mut ConstantLength(0);
                 session.round(None, policy, &mut NoSink).expect("a round");
             }
-            let other = decode_plain(&mut target, PROMPT.target, &plain, name, &mut NoSink);
-            let other = other.expect("decodes");
             assert_eq!(session.response(), other.tokens, "{mode:?} {temperature}");
             assert_eq!(session.finished(), Some(other.finish));
         }

@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use ngram_cache::{CacheConfig, NgramCache};
 use proptest::prelude::ProptestConfig;
 use spec_decode::testkit::{FakeModel, RowFn, ToyVocab, hashed_rows, text_rows, toy_pair};
-use spec_decode::{Pair, Prompt, Sampling, Session, SessionConfig, VerifyMode};
+use spec_decode::{
+    LanguageModel, NoSink, Pair, PlainConfig, PlainGeneration, Prompt, Sampling, Session,
+    SessionConfig, StreamName, VerifyMode, decode_plain,
+};
 use vocab_align::{DraftId, TargetId};
 
 /// The drafter's tokens: `ef` and `bd` have no direct target token.
@@ -150,6 +153,21 @@ pub fn session(
     config: SessionConfig,
 ) -> Session<FakeModel<DraftId>, FakeModel<TargetId>> {
     Session::new(models.0, models.1, pair, config).expect("a valid session")
+}
+
+/// The response of a target that decodes alone by the settings of a session.
+pub fn plain(
+    target: &mut impl LanguageModel,
+    prompt: &[TargetId],
+    config: &SessionConfig,
+    name: StreamName,
+) -> PlainGeneration {
+    let config = PlainConfig {
+        sampling: config.sampling,
+        max_new_tokens: config.max_new_tokens,
+        stop: config.stop.clone(),
+    };
+    decode_plain(target, prompt, &config, name, &mut NoSink).expect("decodes")
 }
 
 /// The prompt "ca" in both vocabularies.
