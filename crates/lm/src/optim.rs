@@ -61,17 +61,17 @@ pub struct Moments {
 pub struct AdamW {
     config: AdamWConfig,
     steps: u64,
-    moments: Vec<Moments>,
+    moments: Option<Moments>,
 }
 
 impl AdamW {
     /// An optimiser without history.
     pub fn new(config: AdamWConfig) -> Self {
-        Self::resume(config, 0, Vec::new())
+        Self::resume(config, 0, None)
     }
 
     /// An optimiser that continues from a saved state.
-    pub fn resume(config: AdamWConfig, steps: u64, moments: Vec<Moments>) -> Self {
+    pub fn resume(config: AdamWConfig, steps: u64, moments: Option<Moments>) -> Self {
         Self {
             config,
             steps,
@@ -89,9 +89,9 @@ impl AdamW {
         self.steps
     }
 
-    /// The moments; none before the first step.
-    pub fn moments(&self) -> &[Moments] {
-        &self.moments
+    /// The moments; `None` before the first step.
+    pub fn moments(&self) -> Option<&Moments> {
+        self.moments.as_ref()
     }
 
     /// Applies one update to weights in one vector, in place. Returns the norm of the gradient
@@ -108,10 +108,7 @@ impl AdamW {
         let norm = euclidean_norm(grads);
         let step = AdamWStep::new(&self.config, self.steps + 1, lr, norm)?;
         self.steps += 1;
-        if self.moments.is_empty() {
-            self.moments.push(Moments::default());
-        }
-        step.apply(weights, grads, &mut self.moments[0]);
+        step.apply(weights, grads, self.moments.get_or_insert_default());
         Ok(norm)
     }
 }

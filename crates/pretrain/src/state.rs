@@ -11,13 +11,15 @@ use lm::{
 use crate::error::{PretrainError, Result};
 
 const STEP: &str = "step";
+const FIRST: &str = "first.00000";
+const SECOND: &str = "second.00000";
 
 /// State from which a run resumes.
 pub struct Saved {
     /// Weights.
     pub checkpoint: Checkpoint,
-    /// Moments, in the optimiser's order.
-    pub moments: Vec<Moments>,
+    /// Moments of all weights, if there are any yet.
+    pub moments: Option<Moments>,
     /// Number of steps taken.
     pub step: u64,
 }
@@ -37,13 +39,13 @@ pub fn save(out: &Path, checkpoint: &Checkpoint, optimizer: &AdamW) -> Result<()
         .iter()
         .map(|(name, t)| (format!("weight.{name}"), t.clone()))
         .collect();
-    for (i, moment) in optimizer.moments().iter().enumerate() {
-        for (kind, data) in [("first", &moment.first), ("second", &moment.second)] {
+    if let Some(moments) = optimizer.moments() {
+        for (name, data) in [(FIRST, &moments.first), (SECOND, &moments.second)] {
             let tensor = HostTensor {
                 shape: vec![data.len()],
                 data: data.clone(),
             };
-            tensors.insert(format!("{kind}.{i:05}"), tensor);
+            tensors.insert(name.to_owned(), tensor);
         }
     }
     tensors.insert(STEP.into(), HostTensor::whole(optimizer.steps()));
@@ -65,29 +67,12 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     let Some(step) = step else {
         return Err(PretrainError::NoStep(path));
     };
-    let mut take = |prefix: &str| -> Vec<(String, HostTensor)> {
-        let names: Vec<String> = tensors
-            .keys()
-            .filter(|name| name.starts_with(prefix))
-            .cloned()
-            .collect();
-        names
-            .into_iter()
-            .filter_map(|name| tensors.remove_entry(&name))
-            .collect()
-    };
-    let (first, second) = (take("first."), take("second."));
-    let moments = first
+    let mut take = |name: &str| tensors.remove(name).map(|t| t.data);
+    let moments = take(FIRST).zip(take(SECOND));
+    let moments = moments.map(|(first, second)| Moments { first, second });
+    let weights = tensors
         .into_iter()
-        .zip(second)
-        .map(|((_, first), (_, second))| Moments {
-            first: first.data,
-            second: second.data,
-        })
-        .collect();
-    let weights = take("weight.")
-        .into_iter()
-        .map(|(name, tensor)| (name.trim_start_matches("weight.").to_owned(), tensor))
+        .filter_map(|(name, t)| Some((name.strip_prefix("weight.")?.to_owned(), t)))
         .collect();
     let checkpoint = Checkpoint {
         config: config.clone(),

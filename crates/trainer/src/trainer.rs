@@ -490,9 +490,5 @@ impl Trainer {
 /// True if an optimiser has no history yet, or one of `len` values.
 pub(crate) fn has_moments_of(optimizer: &AdamW, len: usize) -> bool {
     let fits = |m: &Moments| m.first.len() == len && m.second.len() == len;
-    match optimizer.moments() {
-        [] => true,
-        [moments] => fits(moments),
-        _ => false,
-    }
+    optimizer.moments().is_none_or(fits)
 }

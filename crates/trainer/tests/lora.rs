@@ -178,7 +178,7 @@ fn adapters_come_back_from_their_files_and_go_on_as_if_never_away() {
         .save(folder.path(), "models/D", StoredType::F32)
         .unwrap();
     let saved = whole.optimizer();
-    let moments = saved.moments().to_vec();
+    let moments = saved.moments().cloned();
     let optimizer = AdamW::resume(AdamWConfig::default(), saved.steps(), moments);
 
     let loaded = Adapter::load(folder.path(), &base.config).unwrap();

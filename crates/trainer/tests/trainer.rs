@@ -361,7 +361,7 @@ fn misuse_is_an_error() {
         first: vec![0.0; 3],
         second: vec![0.0; 3],
     };
-    let optimizer = AdamW::resume(AdamWConfig::default(), 1, vec![foreign]);
+    let optimizer = AdamW::resume(AdamWConfig::default(), 1, Some(foreign));
     assert!(Trainer::resume(&checkpoint, optimizer).is_err());
 }
 

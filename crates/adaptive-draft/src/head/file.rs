@@ -92,7 +92,7 @@ impl HeadTrainer {
         let mut put = |name: &str, shape: Vec<usize>, data: Vec<f32>| {
             tensors.insert(name.to_owned(), HostTensor { shape, data });
         };
-        if let Some(moments) = self.optimizer.moments().first() {
+        if let Some(moments) = self.optimizer.moments() {
             let n = moments.first.len();
             put("moments_first", vec![n], moments.first.clone());
             put("moments_second", vec![n], moments.second.clone());
@@ -118,13 +118,13 @@ impl HeadTrainer {
         read_safetensors(path, &mut tensors)?;
         let mut reader = Reader { path, tensors };
         let head = Head::from_tensors(&mut reader)?;
-        let mut moments = Vec::new();
+        let mut moments = None;
         if reader.tensors.contains_key("moments_first") {
             let first = reader.take("moments_first", 1)?.data;
             let second = reader.take("moments_second", 1)?.data;
             reader.expect("moments_first", first.len(), head.weights.len())?;
             reader.expect("moments_second", second.len(), head.weights.len())?;
-            moments.push(Moments { first, second });
+            moments = Some(Moments { first, second });
         }
         let steps = reader.take_whole("steps")?;
         let fresh = reader.take_whole("fresh")? as usize;

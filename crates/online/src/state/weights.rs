@@ -163,7 +163,7 @@ fn of_optimizer(optimizer: &AdamW) -> Tensors {
     };
     let steps = HostTensor::whole(optimizer.steps());
     let mut tensors = BTreeMap::from([("steps".to_owned(), steps)]);
-    if let [moments] = optimizer.moments() {
+    if let Some(moments) = optimizer.moments() {
         tensors.insert("first".into(), flat(moments.first.clone()));
         tensors.insert("second".into(), flat(moments.second.clone()));
     }
@@ -179,9 +179,7 @@ fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
         return Err(OnlineError::NoSteps(path));
     };
     let mut take = |name: &str| tensors.remove(name).map(|t| t.data);
-    let moments = match (take("first"), take("second")) {
-        (Some(first), Some(second)) => vec![Moments { first, second }],
-        _ => Vec::new(),
-    };
+    let moments = take("first").zip(take("second"));
+    let moments = moments.map(|(first, second)| Moments { first, second });
     Ok(AdamW::resume(config, steps, moments))
 }

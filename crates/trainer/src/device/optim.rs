@@ -43,7 +43,7 @@ impl DeviceAdamW {
             };
             Ok(values(&Transformer::from_checkpoint(&named, device)?))
         };
-        let moments = match optimizer.moments().first() {
+        let moments = match optimizer.moments() {
             Some(Moments { first, second }) => {
                 let pairs = load(first)?.into_iter().zip(load(second)?);
                 pairs.map(|(first, second)| [first, second]).collect()
@@ -75,7 +75,7 @@ impl DeviceAdamW {
             first: flat(0)?,
             second: flat(1)?,
         };
-        Ok(AdamW::resume(self.config, self.steps, vec![moments]))
+        Ok(AdamW::resume(self.config, self.steps, Some(moments)))
     }
 
     /// One update with learning rate `lr` and gradients whose norm is `norm`. Returns the new
