@@ -1,12 +1,13 @@
 //! Conversion of a GGUF file, which holds the tokenizer in llama.cpp's own format, to a model
 //! folder.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use lm::{LmError, StoredCheckpoint, TensorSource};
 use serde_json::{Map, Value, json};
+use vocab_align::merges_by_score;
 use weights::{GgufValue, TensorFiles, WeightsError};
 
 use super::chat::CHAT_TEMPLATES;
@@ -429,33 +430,10 @@ fn vocabulary(tokens: &[String]) -> Value {
 fn merges(tokens: &[String], kinds: &[Kind], scores: &[f64]) -> Value {
     let mergeable = |kind: Kind| matches!(kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
     let pieces = tokens.iter().zip(kinds).enumerate();
-    let ids: HashMap<&str, usize> = pieces
-        .filter(|(_, (_, kind))| mergeable(**kind))
-        .map(|(id, (token, _))| (token.as_str(), id))
-        .collect();
-    // Sorted by descending score, then by the ids of the piece and of its parts, so that the order
-    // is unique.
-    let mut pairs = BTreeMap::new();
-    for (piece, id) in &ids {
-        for (cut, _) in piece.char_indices().skip(1) {
-            let (left, right) = piece.split_at(cut);
-            let (Some(a), Some(b)) = (ids.get(left), ids.get(right)) else {
-                continue;
-            };
-            // Scores are f32; for each sign the order of their bits is that of the numbers.
-            let score = scores[*id] as f32;
-            let rank = match score.to_bits() {
-                bits if score.is_sign_negative() => bits,
-                bits => !bits & 0x7fff_ffff,
-            };
-            let sign = score.is_sign_negative();
-            pairs.insert((sign, rank, *id, *a, *b), (left, right));
-        }
-    }
-    pairs
-        .into_values()
-        .map(|(left, right)| json!([left, right]))
-        .collect()
+    let pieces = pieces.filter(|(_, (_, kind))| mergeable(**kind));
+    let texts = pieces.map(|(id, (token, _))| (id, token.as_str()));
+    // Scores are f32.
+    json!(merges_by_score(texts, |id| scores[id] as f32))
 }
 
 #[cfg(test)]

@@ -76,6 +76,7 @@ pub use error::AlignError;
 pub use file::without_mark;
 pub use ids::{DraftId, TargetId, TokenId, raw_ids};
 pub use offsets::{AlignedSpan, align_offsets};
+pub use pieces::merges_by_score;
 pub use roles::SpecialRole;
 pub use spelling::char_of_byte;
 pub use utf8::Utf8Stream;

@@ -4,6 +4,8 @@
 //! The file is a message of Protocol Buffers. Three parts of it are read: the pieces with their
 //! scores and kinds, the kind of model, and the normalisation of text.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::error::AlignError;
@@ -184,39 +186,13 @@ impl Model {
             .collect()
     }
 
-    /// Pairs of pieces whose concatenation is a piece, in merge order: `rank` orders the pieces
-    /// that are made of `within`.
-    fn merges<K: Ord + Copy>(
-        &self,
-        within: impl Fn(&Piece) -> bool,
-        rank: impl Fn(usize, &Piece, (&str, &str)) -> K,
-    ) -> Vec<Value> {
-        let ids: std::collections::HashMap<&str, usize> = self
-            .pieces
-            .iter()
-            .enumerate()
-            .filter(|(_, piece)| within(piece))
-            .map(|(id, piece)| (piece.text.as_str(), id))
-            .collect();
-        let mut pairs = Vec::new();
-        for (text, id) in &ids {
-            for (cut, _) in text.char_indices().skip(1) {
-                let (left, right) = text.split_at(cut);
-                if ids.contains_key(left) && ids.contains_key(right) {
-                    let key = rank(*id, &self.pieces[*id], (left, right));
-                    pairs.push((key, (ids[left], ids[right]), [left, right]));
-                }
-            }
-        }
-        pairs.sort();
-        pairs.into_iter().map(|(.., pair)| json!(pair)).collect()
-    }
-
     /// A `model` section whose merges follow the order of the pieces, as the tokenizer classes
     /// expect.
     fn ordered(&self) -> Value {
         let len = |text: &str| text.chars().count();
-        let merges = self.merges(|_| true, |id, _, (left, right)| (id, len(left), len(right)));
+        let texts = self.pieces.iter().map(|piece| piece.text.as_str());
+        let rank = |id: usize, [left, right]: [&str; 2]| (id, len(left), len(right));
+        let merges = merges(texts.enumerate(), rank);
         json!({
             "type": "BPE", "vocab": self.vocabulary(), "merges": merges, "unk_token": null,
             "fuse_unk": true, "byte_fallback": true, "ignore_merges": false,
@@ -233,18 +209,10 @@ impl Model {
                 "byte_fallback": self.byte_fallback,
             });
         }
-        // The best score comes first. Scores of normal numbers are ordered as their bits are.
-        let order = |score: f32| {
-            let bits = (-score).to_bits();
-            match bits >> 31 {
-                0 => bits | 1 << 31,
-                _ => !bits,
-            }
-        };
-        let merges = self.merges(
-            |piece| piece.kind == NORMAL,
-            |id, piece, _| (order(piece.score), id),
-        );
+        let pieces = self.pieces.iter().enumerate();
+        let normal = pieces.filter(|(_, piece)| piece.kind == NORMAL);
+        let texts = normal.map(|(id, piece)| (id, piece.text.as_str()));
+        let merges = merges_by_score(texts, |id| self.pieces[id].score);
         json!({
             "type": "BPE", "vocab": self.vocabulary(), "merges": merges,
             "unk_token": self.unknown_piece, "fuse_unk": true, "byte_fallback": self.byte_fallback,
@@ -287,6 +255,44 @@ impl Model {
         decoders.push(json!({ "type": "Fuse" }));
         raw.decoder = json!({ "type": "Sequence", "decoders": decoders });
     }
+}
+
+/// Pairs of pieces whose concatenation is a piece, by ascending `rank` of the piece and its parts,
+/// then by the ids of the parts.
+fn merges<'a, K: Ord>(
+    pieces: impl Iterator<Item = (usize, &'a str)>,
+    rank: impl Fn(usize, [&str; 2]) -> K,
+) -> Vec<[&'a str; 2]> {
+    let ids: HashMap<&'a str, usize> = pieces.map(|(id, text)| (text, id)).collect();
+    let mut pairs = Vec::new();
+    for (&text, &id) in &ids {
+        for (cut, _) in text.char_indices().skip(1) {
+            let (left, right) = text.split_at(cut);
+            if let (Some(a), Some(b)) = (ids.get(left), ids.get(right)) {
+                pairs.push((rank(id, [left, right]), (*a, *b), [left, right]));
+            }
+        }
+    }
+    pairs.sort();
+    pairs.into_iter().map(|(.., pair)| pair).collect()
+}
+
+/// Merges of a SentencePiece BPE, whose pieces have ids and scores: pairs of pieces whose
+/// concatenation is a piece, by descending score of the piece, then by its id and those of its
+/// parts.
+pub fn merges_by_score<'a>(
+    pieces: impl Iterator<Item = (usize, &'a str)>,
+    score: impl Fn(usize) -> f32,
+) -> Vec<[&'a str; 2]> {
+    // Scores of normal numbers are ordered as their bits are.
+    let order = |score: f32| {
+        let bits = (-score).to_bits();
+        match bits >> 31 {
+            0 => bits | 1 << 31,
+            _ => !bits,
+        }
+    };
+    merges(pieces, |id, _| (order(score(id)), id))
 }
 
 /// Settings for reading a file.
