@@ -130,15 +130,6 @@ impl Packed {
         }
     }
 
-    /// Bytes in use.
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Cpu(weights) => weights.bytes(),
-            #[cfg(feature = "gpu")]
-            Self::Gpu(weights) => weights.bytes(),
-        }
-    }
-
     pub(crate) fn downgrade(&self) -> Weak {
         match self {
             Self::Cpu(weights) => Weak::Cpu(weights.downgrade()),
