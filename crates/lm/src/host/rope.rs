@@ -45,16 +45,8 @@ impl RotaryTable {
 
     /// Writes `head`, rotated for `position`, to `to`.
     pub fn rotate(&self, position: usize, head: &[f32], to: &mut [f32]) {
-        let (cos, sin) = self.at(position);
-        let (head, rest) = head.split_at(2 * self.half);
-        let (to, to_rest) = to.split_at_mut(2 * self.half);
-        let (first, second) = head.split_at(self.half);
-        let (to_first, to_second) = to.split_at_mut(self.half);
-        for i in 0..self.half {
-            to_first[i] = first[i] * cos[i] - second[i] * sin[i];
-            to_second[i] = second[i] * cos[i] + first[i] * sin[i];
-        }
-        to_rest.copy_from_slice(rest);
+        to.copy_from_slice(head);
+        self.rotate_in_place(position, to);
     }
 
     /// Rotates `head` for `position`.
