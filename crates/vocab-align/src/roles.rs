@@ -1,11 +1,8 @@
 //! Roles of special tokens.
 
-use serde::{Deserialize, Serialize};
-
 /// Purpose of a special token. Special tokens of different tokenizers correspond by role, since
 /// their strings differ (`</s>`, `<|end_of_text|>`, `<|endoftext|>`).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SpecialRole {
     /// Begins a text.
     Bos,
