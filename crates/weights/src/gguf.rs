@@ -294,9 +294,7 @@ fn place(
             tensor.offset = offset.unwrap_or(u64::MAX);
             continue;
         };
-        let block = encoding.block();
-        let whole = tensor.shape.is_empty() || tensor.width().is_multiple_of(block.values);
-        let whole = whole || (tensor.shape.len() == 1 && block.values == 1);
+        let whole = tensor.width().is_multiple_of(encoding.block().values);
         let bytes = count(&tensor.shape).and_then(|values| encoding.bytes(values));
         let end = offset
             .zip(bytes)
