@@ -1,6 +1,6 @@
 //! Keys that change results and are not understood are refused, with the key and the file.
 
-use lm::{Adapter, LmConfig, LmError, Projections, StoredType, random_checkpoint};
+use lm::{Adapter, LmConfig, LmError, Projections, random_checkpoint};
 use serde_json::{Value, json};
 
 fn base(model_type: &str) -> Value {
@@ -407,9 +407,7 @@ fn adapter_with(keys: Value) -> Result<Adapter, LmError> {
         config: lora,
         tensors: tensors.collect(),
     };
-    adapter
-        .save(folder.path(), "base", StoredType::F32)
-        .unwrap();
+    adapter.save(folder.path(), "base").unwrap();
     let path = folder.path().join(lm::ADAPTER_CONFIG);
     let mut json: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     for (key, value) in keys.as_object().unwrap() {

@@ -6,8 +6,8 @@ use crate::train_support;
 use cpu_engine::{CpuEngine, EngineOptions};
 use lm::host::Products;
 use lm::{
-    AdamW, AdamWConfig, Adapter, Checkpoint, LanguageModel, LmError, LoraConfig, Projections,
-    StoredType, Tail, TensorSource, random_checkpoint, tail_tensors,
+    AdamW, AdamWConfig, Adapter, Checkpoint, LanguageModel, LmError, LoraConfig, Projections, Tail,
+    TensorSource, random_checkpoint, tail_tensors,
 };
 use trainer::{NextToken, TailTrainer, Trainer};
 
@@ -210,9 +210,7 @@ fn adapters_of_the_last_blocks_are_those_of_the_whole_model() {
 
     // Files name the blocks as PEFT does.
     let folder = tempfile::tempdir().unwrap();
-    adapter
-        .save(folder.path(), "base", StoredType::F32)
-        .unwrap();
+    adapter.save(folder.path(), "base").unwrap();
     let path = folder.path().join(lm::ADAPTER_CONFIG);
     let text = std::fs::read_to_string(&path).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -140,7 +140,7 @@ fn save_adapter(folder: &Path) -> Result<()> {
         config,
         tensors: tensors.collect(),
     };
-    Ok(adapter.save(folder, "base", StoredType::F32)?)
+    Ok(adapter.save(folder, "base")?)
 }
 
 fn merged(folder: &Path) -> Result<()> {

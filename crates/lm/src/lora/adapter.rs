@@ -188,12 +188,12 @@ impl Adapter {
         self.tensors.values().map(|t| t.data.len()).sum()
     }
 
-    /// Writes `adapter_config.json` and `adapter_model.safetensors`. `base` is the name or path of
-    /// the base model in the former.
+    /// Writes `adapter_config.json` and, in f32, `adapter_model.safetensors`. `base` is the name or
+    /// path of the base model in the former.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub fn save(&self, folder: &Path, base: &str, stored: StoredType) -> Result<(), LmError> {
+    pub fn save(&self, folder: &Path, base: &str) -> Result<(), LmError> {
         std::fs::create_dir_all(folder).map_err(LmError::io(folder))?;
         let layers = self.tensors.keys().filter_map(|name| layer_of(name));
         let layers: BTreeSet<usize> = layers.collect();
@@ -222,7 +222,8 @@ impl Adapter {
             message: e.to_string(),
         })?;
         write_atomically(&path, format!("{text}\n").as_bytes())?;
-        write_safetensors(&folder.join(ADAPTER_WEIGHTS), &self.tensors, stored)
+        let weights = folder.join(ADAPTER_WEIGHTS);
+        write_safetensors(&weights, &self.tensors, StoredType::F32)
     }
 
     /// Reads an adapter of a model of this shape.

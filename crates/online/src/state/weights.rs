@@ -32,7 +32,7 @@ pub(crate) fn save(
     let write =
         |file, tensors: &Tensors| write_safetensors(&folder.join(file), tensors, StoredType::F32);
     match trainer.adapter() {
-        Some(adapter) => adapter.save(folder, base, StoredType::F32)?,
+        Some(adapter) => adapter.save(folder, base)?,
         None => write(WEIGHTS, trainer.weights().tensors())?,
     }
     if let Some(mean) = mean {

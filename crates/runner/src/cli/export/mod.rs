@@ -214,7 +214,7 @@ impl ExportArgs {
             );
         };
         in_place(&self.out, |folder| {
-            adapter.save(folder, &card.base.display().to_string(), StoredType::F32)?;
+            adapter.save(folder, &card.base.display().to_string())?;
             write(&folder.join("README.md"), &card.of_adapter())
         })?;
         Ok(match card.saved.mean {
