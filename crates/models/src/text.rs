@@ -154,11 +154,6 @@ impl<I: TokenId> ModelText<I> {
         })
     }
 
-    /// Lowers the maximum length of prompts to `tokens`, at least 1.
-    pub fn limit_prompts(&mut self, tokens: usize) {
-        self.template.limit_prompts(tokens);
-    }
-
     /// Tokenises a prompt: the ids that transformers gives for the whole text. A chat template
     /// writes its own beginning of text; plain text gets the tokens that the tokenizer's
     /// post-processor adds, if any. Names of special tokens in the prompt become these tokens,

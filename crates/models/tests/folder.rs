@@ -109,7 +109,7 @@ fn engines_of_a_folder_share_and_hold_what_they_need() -> Result {
         folder.context_for(10),
         (budget + 10 + models::DRAFT_ROOM).min(longest)
     );
-    folder.text.limit_prompts(20);
+    folder.text.template.limit_prompts(20);
     assert_eq!(folder.context_for(10), 30 + models::DRAFT_ROOM);
     let bounded = EngineSettings {
         context: Some(40),

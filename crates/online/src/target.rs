@@ -111,7 +111,7 @@ impl Target {
         let pair = align(drafter, &folder);
         // All arms read the same prompts.
         if let Some(room) = arms.iter().filter_map(|arm| arm.prompt_room()).min() {
-            folder.limit_prompts(room);
+            folder.template.limit_prompts(room);
         }
         let contexts = arms.iter().map(|arm| match arm.context {
             0 => folder.context_for(arm.max_new_tokens),

@@ -236,7 +236,7 @@ impl ChatTemplate {
     }
 
     /// Lowers the maximum length of prompts to `tokens`, at least 1.
-    pub(crate) fn limit_prompts(&mut self, tokens: usize) {
+    pub fn limit_prompts(&mut self, tokens: usize) {
         self.max_prompt_tokens = self.max_prompt_tokens.min(tokens.max(1));
     }
 
