@@ -40,7 +40,6 @@ impl Jinja {
     pub(super) fn compile(
         source: &Source,
         specials: Vec<(String, String)>,
-        clock: Clock,
     ) -> Result<Self, TemplateError> {
         let mut jinja = Self {
             environment: Environment::new(),
@@ -52,7 +51,7 @@ impl Jinja {
         let text = source.text.replace("\r\n", "\n").replace('\r', "\n");
         let text = source::rewrite(&text)
             .map_err(|(line, message)| jinja.fault(TemplateFault::Syntax, Some(line), &message))?;
-        let prepared = jinja.prepare(text, clock);
+        let prepared = jinja.prepare(text);
         prepared.map_err(|e| jinja.error(&e, &TemplateVariables::new()))?;
         Ok(jinja)
     }
@@ -126,7 +125,7 @@ impl Jinja {
         depends.ok_or_else(|| first.unwrap_or_else(unseen))
     }
 
-    fn prepare(&mut self, source: String, clock: Clock) -> Result<(), Error> {
+    fn prepare(&mut self, source: String) -> Result<(), Error> {
         let environment = &mut self.environment;
         let mut syntax = environment.syntax().to_builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -154,6 +153,7 @@ impl Jinja {
                 Err(Error::new(ErrorKind::InvalidOperation, message))
             },
         );
+        let clock = Clock::now();
         environment.add_function("strftime_now", move |format: String| clock.format(&format));
         environment.add_template_owned("chat", source)
     }

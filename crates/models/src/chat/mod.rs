@@ -22,7 +22,6 @@ use std::sync::Arc;
 use serde_json::json;
 use vocab_align::special_names;
 
-use self::clock::Clock;
 pub use self::data::{TemplateValue, TemplateVariables, template_variables, whole_message};
 use self::files::{DEFAULT, TOOLS, sources};
 use self::jinja::Jinja;
@@ -137,8 +136,7 @@ impl ChatTemplate {
         };
         let mut compile = |name: &str| {
             let source = sources.remove(name);
-            let compiled =
-                source.map(|source| Jinja::compile(&source, specials.clone(), Clock::now()));
+            let compiled = source.map(|source| Jinja::compile(&source, specials.clone()));
             compiled.transpose()
         };
         let templates = match compile(DEFAULT)? {
