@@ -97,7 +97,7 @@ impl Trainer {
         }
         let config = &checkpoint.config;
         let trainer = Self {
-            rope: RotaryTables::new(config, config.max_context()),
+            rope: RotaryTables::of_positions(config, config.max_context(), config.max_context()),
             layout,
             weights,
             optimizer,

@@ -92,11 +92,6 @@ pub struct RotaryTables {
 }
 
 impl RotaryTables {
-    /// The tables of positions `0..max_len`.
-    pub fn new(config: &LmConfig, max_len: usize) -> Self {
-        Self::of_positions(config, max_len, max_len)
-    }
-
     /// The tables of the first `positions` of a context of `max_len`.
     pub fn of_positions(config: &LmConfig, max_len: usize, positions: usize) -> Self {
         let table = |rope: &Rope| RotaryTable::of_positions(rope, max_len, positions);
