@@ -187,17 +187,15 @@ pub fn write_safetensors(
     })
 }
 
-/// Reads every tensor of one safetensors file, as f32, into `into`.
+/// Reads every tensor of one safetensors file, as f32.
 ///
 /// # Errors
 /// A file that is missing, malformed, or holds a value that is no finite number, as the weights of
 /// a diverged training do.
-pub fn read_safetensors(
-    path: &Path,
-    into: &mut BTreeMap<String, HostTensor>,
-) -> Result<(), LmError> {
+pub fn read_safetensors(path: &Path) -> Result<BTreeMap<String, HostTensor>, LmError> {
     let files = TensorFiles::of_file(Format::Safetensors, path)?;
     let mut buffer = weights::RowBuffer::default();
+    let mut tensors = BTreeMap::new();
     for (name, tensor) in files.tensors() {
         let data = files.rows(name, 0..tensor.rows(), &mut buffer)?.to_vec();
         if let Some(at) = data.iter().position(|x| !x.is_finite()) {
@@ -209,9 +207,9 @@ pub fn read_safetensors(
             });
         }
         let shape = tensor.shape.clone();
-        into.insert(name.to_owned(), HostTensor { shape, data });
+        tensors.insert(name.to_owned(), HostTensor { shape, data });
     }
-    Ok(())
+    Ok(tensors)
 }
 
 impl Checkpoint {

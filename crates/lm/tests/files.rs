@@ -16,9 +16,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn expected(folder: &Path) -> BTreeMap<String, HostTensor> {
-    let mut tensors = BTreeMap::new();
-    read_safetensors(&folder.join("expected.safetensors"), &mut tensors).unwrap();
-    tensors
+    read_safetensors(&folder.join("expected.safetensors")).unwrap()
 }
 
 /// Checks the content of the files, whole and row by row.
@@ -325,8 +323,7 @@ fn saved_tensors_are_read_as_they_were_written() {
     for n in [0, 65_535, 1 << 24, (1 << 40) + 12_345, u64::MAX] {
         let tensors = BTreeMap::from([("n".to_owned(), HostTensor::whole(n))]);
         write_safetensors(&path, &tensors, StoredType::F32).unwrap();
-        let mut read = BTreeMap::new();
-        read_safetensors(&path, &mut read).unwrap();
+        let read = read_safetensors(&path).unwrap();
         assert_eq!(read, tensors);
         assert_eq!(read["n"].to_whole(), Some(n));
     }
@@ -348,7 +345,7 @@ fn a_saved_tensor_that_is_no_number_is_named() {
         };
         let tensors = BTreeMap::from([("w".to_owned(), tensor)]);
         write_safetensors(&path, &tensors, StoredType::F32).unwrap();
-        match read_safetensors(&path, &mut BTreeMap::new()) {
+        match read_safetensors(&path) {
             Err(LmError::NotFinite {
                 path: named,
                 tensor,

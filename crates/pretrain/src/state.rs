@@ -61,8 +61,7 @@ pub fn load(out: &Path, config: &LmConfig) -> Result<Option<Saved>> {
     if !path.exists() {
         return Ok(None);
     }
-    let mut tensors = BTreeMap::new();
-    read_safetensors(&path, &mut tensors)?;
+    let mut tensors = read_safetensors(&path)?;
     let step = tensors.remove(STEP).and_then(|t| t.to_whole());
     let Some(step) = step else {
         return Err(PretrainError::NoStep(path));
@@ -106,8 +105,7 @@ pub fn save_before(out: &Path, checkpoint: &Checkpoint) -> Result<()> {
 /// No weights were saved, or they belong to another model.
 pub fn load_before(out: &Path, config: &LmConfig) -> Result<Checkpoint> {
     let path = before(out);
-    let mut tensors = BTreeMap::new();
-    read_safetensors(&path, &mut tensors)?;
+    let tensors = read_safetensors(&path)?;
     let config = config.clone();
     let checkpoint = Checkpoint { config, tensors };
     checkpoint.check(&path)?;

@@ -26,8 +26,7 @@ impl Head {
     /// # Errors
     /// An unreadable file, or one that holds no head.
     pub fn load(path: &Path) -> Result<Self, HeadError> {
-        let mut tensors = Tensors::new();
-        read_safetensors(path, &mut tensors)?;
+        let tensors = read_safetensors(path)?;
         Self::from_tensors(&mut Reader { path, tensors })
     }
 
@@ -114,8 +113,7 @@ impl HeadTrainer {
     /// # Errors
     /// An unreadable file, or one that holds no training.
     pub fn load(path: &Path, config: HeadConfig, seed: u64) -> Result<Self, HeadError> {
-        let mut tensors = Tensors::new();
-        read_safetensors(path, &mut tensors)?;
+        let tensors = read_safetensors(path)?;
         let mut reader = Reader { path, tensors };
         let head = Head::from_tensors(&mut reader)?;
         let mut moments = None;

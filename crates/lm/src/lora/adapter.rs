@@ -257,8 +257,7 @@ impl Adapter {
             })?,
         };
         let path = folder.join(ADAPTER_WEIGHTS);
-        let mut tensors = BTreeMap::new();
-        read_safetensors(&path, &mut tensors)?;
+        let tensors = read_safetensors(&path)?;
         let adapter = Self {
             config: LoraConfig {
                 rank: found.r,

@@ -89,8 +89,7 @@ pub(crate) fn updates(folder: &Path) -> Result<u64> {
 
 /// Weights of the last `blocks` blocks, 0 for all of them; `None` accepts any part.
 fn read_weights(path: &Path, model: &LmConfig, blocks: Option<usize>) -> Result<LearntWeights> {
-    let mut tensors = BTreeMap::new();
-    read_safetensors(path, &mut tensors)?;
+    let tensors = read_safetensors(path)?;
     let found = blocks_of(&tensors, model);
     let blocks = blocks.unwrap_or(found);
     if found != blocks {
@@ -172,8 +171,7 @@ fn of_optimizer(optimizer: &AdamW) -> Tensors {
 
 fn load_optimizer(folder: &Path, config: AdamWConfig) -> Result<AdamW> {
     let path = folder.join(OPTIMIZER);
-    let mut tensors = BTreeMap::new();
-    read_safetensors(&path, &mut tensors)?;
+    let mut tensors = read_safetensors(&path)?;
     let steps = tensors.remove("steps").and_then(|t| t.to_whole());
     let Some(steps) = steps else {
         return Err(OnlineError::NoSteps(path));

@@ -75,11 +75,7 @@ fn what_the_arms_of_a_run_learnt_becomes_models() {
         let saved = SavedState::of_arm(&SavedState::folder_of(&cell.join("state"), arm)).unwrap();
         saved.learnt().join(file_name(""))
     };
-    let tensors = |file: PathBuf| {
-        let mut tensors = std::collections::BTreeMap::new();
-        lm::read_safetensors(&file, &mut tensors).unwrap();
-        tensors
-    };
+    let tensors = |file: PathBuf| lm::read_safetensors(&file).unwrap();
 
     // The running mean is decoded with, so it is written; f32 keeps it exact.
     let out = folder.path().join("all");

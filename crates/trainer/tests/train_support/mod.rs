@@ -70,7 +70,5 @@ pub fn relative_error(ours: &Checkpoint, expected: &BTreeMap<String, HostTensor>
 
 /// Tensors of a golden file under the names of the weights; tied heads only once.
 pub fn reference(golden: &Golden, file: &str) -> BTreeMap<String, HostTensor> {
-    let mut tensors = BTreeMap::new();
-    lm::read_safetensors(&golden.folder.join(file), &mut tensors).unwrap();
-    tensors
+    lm::read_safetensors(&golden.folder.join(file)).unwrap()
 }
