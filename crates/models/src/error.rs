@@ -80,9 +80,6 @@ pub enum ModelsError {
     /// A file, a prompt, a context or a shape cannot be used.
     #[error("{0}")]
     Refused(String),
-    /// A conversation has no tokens.
-    #[error("the conversation is empty")]
-    EmptyConversation,
     /// An engine has no weights in this process: it replays a recording, or a worker has them.
     #[error("this engine has no weights that could be replaced")]
     NoWeights,

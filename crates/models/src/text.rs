@@ -162,15 +162,10 @@ impl<I: TokenId> ModelText<I> {
     /// # Errors
     /// Text that the tokenizer refuses; an empty prompt.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
-        let ids = self.ids(prompt)?;
-        if ids.is_empty() {
-            let message = format!(
-                "the prompt is empty, and the tokenizer of {} adds no beginning of text",
-                self.path.display()
-            );
-            return Err(ModelsError::Refused(message));
-        }
-        Ok(ids)
+        self.ids(prompt, || {
+            let path = self.path.display();
+            format!("the prompt is empty, and the tokenizer of {path} adds no beginning of text")
+        })
     }
 
     /// Tokenises a conversation, as [`encode`](Self::encode) does a prompt.
@@ -178,20 +173,22 @@ impl<I: TokenId> ModelText<I> {
     /// # Errors
     /// Text that the tokenizer refuses; an empty conversation.
     pub fn encode_conversation(&self, conversation: &Rendered) -> Result<Vec<I>> {
-        let ids = self.ids(conversation)?;
-        if ids.is_empty() {
-            return Err(ModelsError::EmptyConversation);
-        }
-        Ok(ids)
+        self.ids(conversation, || "the conversation is empty".to_owned())
     }
 
-    fn ids(&self, Rendered { text, bodies }: &Rendered) -> Result<Vec<I>> {
+    /// The ids of a text; an error with this message if there are none.
+    fn ids(&self, prompt: &Rendered, none: impl FnOnce() -> String) -> Result<Vec<I>> {
+        let Rendered { text, bodies } = prompt;
         let framed = !self.template.is_chat();
-        Ok(match self.template.markers() {
+        let ids = match self.template.markers() {
             Markers::Text => self.vocabulary.encode_around(text, bodies, framed)?,
             Markers::Special if framed => self.vocabulary.encode_whole(text)?,
             Markers::Special => self.vocabulary.encode_with_specials(text)?,
-        })
+        };
+        match ids.is_empty() {
+            true => Err(ModelsError::Refused(none())),
+            false => Ok(ids),
+        }
     }
 
     /// Stop tokens.
