@@ -101,7 +101,7 @@ fn a_truncated_file_is_refused_with_its_name() {
 }
 
 #[test]
-fn configurations_are_read_and_their_faults_named() {
+fn configurations_are_read_and_written() {
     let read = config(CONFIG).unwrap();
     assert_eq!(
         (read.head_dim, read.kv_width(), read.block.biases.qkv),
@@ -109,12 +109,6 @@ fn configurations_are_read_and_their_faults_named() {
     );
     assert_eq!(read.eos_token_ids, [3, 4]);
     assert_eq!(config(&read.to_json().to_string()).unwrap(), read);
-
-    let fault = |from: &str, to: &str| config(&CONFIG.replace(from, to)).unwrap_err().to_string();
-    assert!(fault("\"hidden_size\": 16,", "").contains("`hidden_size`"));
-    assert!(fault("_value_heads\": 2", "_value_heads\": 3").contains("num_key_value_heads"));
-    assert!(fault("qwen2", "gpt2").contains("gpt2"));
-    assert!(fault("\"vocab_size\": 40", "\"vocab_size\": 0").contains("vocab_size"));
 }
 
 #[test]
