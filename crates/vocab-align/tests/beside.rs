@@ -257,34 +257,3 @@ fn faults_name_file_and_key() {
         assert!(error.contains(file) && error.contains(what), "{error}");
     }
 }
-
-#[test]
-fn classes_that_are_built_anew_have_their_own_pipeline() {
-    // The file puts a dummy prefix before every part of the text, the class only before the first.
-    let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
-    let prepend = json!({"type": "Prepend", "prepend": "▁"});
-    let file = json!({
-        "added_tokens": [{"id": 3, "content": "<s>", "special": true}],
-        "normalizer": {"type": "Sequence", "normalizers": [prepend, spaces]},
-        "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, "▁a": 2, "<s>": 3, "<unk>": 4, "</s>": 5}, "merges": [["▁", "a"]]},
-    });
-    let model = |family: &str| json!({"model_type": family});
-    for (class, family, expected) in [
-        ("PreTrainedTokenizerFast", "llama", [2, 3, 2]),
-        ("LlamaTokenizer", "llama", [2, 3, 1]),
-        ("LlamaTokenizerFast", "smollm3", [2, 3, 1]),
-        ("LlamaTokenizer", "mistral", [2, 3, 2]),
-        ("LlamaTokenizer", "phi3", [2, 3, 2]),
-    ] {
-        let folder = folder(&[
-            ("tokenizer.json", file.clone()),
-            ("tokenizer_config.json", json!({"tokenizer_class": class})),
-            ("config.json", model(family)),
-        ]);
-        assert_eq!(
-            ids(&load(folder.path()), "a<s>a"),
-            expected,
-            "{class} {family}"
-        );
-    }
-}

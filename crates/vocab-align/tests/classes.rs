@@ -208,8 +208,26 @@ fn classes_of_signs_have_their_own_prefixes_and_tokens() {
         (None, "gemma3_text", json!({}), &gemma),
         (None, "llama", json!({}), &[5, 6, 5, 8, 5, 3, 0]),
         (
+            Some("LlamaTokenizerFast"),
+            "smollm3",
+            json!({}),
+            &[5, 6, 5, 8, 4, 3],
+        ),
+        (
             Some("LlamaTokenizer"),
             "granite",
+            json!({}),
+            &[5, 6, 5, 8, 5, 3, 0],
+        ),
+        (
+            Some("LlamaTokenizer"),
+            "mistral",
+            json!({}),
+            &[5, 6, 5, 8, 5, 3, 0],
+        ),
+        (
+            Some("LlamaTokenizer"),
+            "phi3",
             json!({}),
             &[5, 6, 5, 8, 5, 3, 0],
         ),
