@@ -6,10 +6,7 @@ use minijinja_contrib::filters;
 
 use super::json::to_json;
 use super::python::{centred, wrong};
-use super::repr::written;
-
-/// Maximum length of a text made by `join`, in bytes.
-const MOST_TEXT: usize = 16 << 20;
+use super::repr::{MOST_TEXT, written};
 
 /// Adds the filters.
 pub(super) fn add_to(environment: &mut Environment<'static>) {

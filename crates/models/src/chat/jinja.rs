@@ -7,6 +7,7 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::clock::Clock;
 use super::files::Source;
+use super::repr::MOST_TEXT;
 use super::{
     Message, PROBE, TemplateRequest, TemplateValue, TemplateVariables, data, filters, globals,
     python, repr, source,
@@ -15,8 +16,6 @@ use crate::{TemplateError, TemplateFault};
 
 /// Limit on the work of a template; an endless loop is an error.
 const FUEL: u64 = 1_000_000;
-/// Maximum length of rendered text, in bytes: more than any context holds.
-const MOST_TEXT: usize = 16 << 20;
 /// Maximum number of items of a list that is written out.
 const MOST_ITEMS: usize = 1 << 20;
 /// A second prompt, to compare with [`PROBE`].

@@ -6,8 +6,8 @@ use minijinja::{Error, ErrorKind, Value};
 use super::data::pairs;
 use super::json::float;
 
-/// Maximum length of a value's text, in bytes.
-const MOST_TEXT: usize = 16 << 20;
+/// Maximum length of the text of a value or of a template, in bytes: more than any context holds.
+pub(super) const MOST_TEXT: usize = 16 << 20;
 /// Maximum nesting of lists and maps.
 const DEEPEST: usize = 200;
 
