@@ -46,25 +46,12 @@ mod tests {
     use super::hint;
 
     #[test]
-    fn the_nearest_known_name_is_suggested() {
-        let serde = "unknown field `polcy`, expected one of `k`, `policy`, `verify`";
-        assert_eq!(
-            hint("decode.polcy", serde).as_deref(),
-            Some("did you mean `policy`?")
-        );
-        let section = "unknown key, expected one of `decode`, `learn`";
-        assert_eq!(
-            hint("decod", section).as_deref(),
-            Some("did you mean `decode`?")
-        );
-        let named = "`arm` has no `L_DN` (one of SpD_DM, L_DM)";
-        assert_eq!(hint("", named).as_deref(), Some("did you mean `L_DM`?"));
+    fn only_a_message_that_lists_names_has_advice() {
         assert_eq!(
             hint("", "unknown field `kk`, expected `k`").as_deref(),
             Some("did you mean `k`?")
         );
         for other in [
-            "unknown field `colour`, expected one of `k`, `policy`",
             "invalid type: string \"x\", expected a number",
             "must be at least 1",
         ] {
