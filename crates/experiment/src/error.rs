@@ -108,14 +108,6 @@ impl ExperimentError {
             Self::Job(_) => Some("run it with the program version that wrote it".to_owned()),
         }
     }
-
-    /// The faults of files and overrides.
-    pub fn faults(&self) -> &[Fault] {
-        match self {
-            Self::Faults { faults, .. } => faults,
-            _ => &[],
-        }
-    }
 }
 
 fn chain(files: &[PathBuf]) -> String {
