@@ -1,7 +1,6 @@
 //! Options of a server, fixed when it starts.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use distill_loss::DirectLoss;
@@ -206,19 +205,6 @@ pub enum LookupScope {
     User,
     /// Its own, and earlier prompts and answers of all users.
     Shared,
-}
-
-impl FromStr for LookupScope {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "own" => Ok(Self::Own),
-            "user" => Ok(Self::User),
-            "shared" => Ok(Self::Shared),
-            _ => Err(format!("`{name}` is none of own, user, shared")),
-        }
-    }
 }
 
 /// Granularity at which a drafter has weights of its own.

@@ -139,13 +139,13 @@ impl FromStr for Copies {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "none" => Ok(Self(None)),
-            _ => match name.parse() {
-                Ok(scope) => Ok(Self(Some(scope))),
-                Err(_) => Err(format!("`{name}` is none of own, user, shared, none")),
-            },
-        }
+        Ok(Self(match name {
+            "own" => Some(LookupScope::Own),
+            "user" => Some(LookupScope::User),
+            "shared" => Some(LookupScope::Shared),
+            "none" => None,
+            _ => return Err(format!("`{name}` is none of own, user, shared, none")),
+        }))
     }
 }
 
