@@ -38,15 +38,6 @@ impl Default for Count {
     }
 }
 
-impl fmt::Display for Count {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.limit() {
-            None => f.write_str("all"),
-            Some(number) => number.fmt(f),
-        }
-    }
-}
-
 impl Serialize for Count {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.limit() {
