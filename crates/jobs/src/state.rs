@@ -121,20 +121,18 @@ pub(crate) fn look(folder: &JobFolder) -> Result<CellState, JobsError> {
 
 /// State of a cell; `own` says that the lock on it is this process's.
 fn place(folder: &JobFolder, manifest: &Manifest, own: bool) -> Result<CellState, JobsError> {
-    let status = match manifest {
-        Manifest::Head(head) => Some(head.status),
+    let head = match manifest {
+        Manifest::Head(head) => Some(head),
         _ => None,
     };
+    let status = head.map(|head| head.status);
     if status == Some(CellStatus::Complete) {
         return Ok(CellState::Complete);
     }
     if !own && let Some(holder) = CellLock::holder(folder)? {
         return Ok(CellState::Running { holder });
     }
-    let noted = match manifest {
-        Manifest::Head(head) => head.error.clone(),
-        _ => None,
-    };
+    let noted = head.and_then(|head| head.error.clone());
     let error = read_if_there(&folder.error())?.or(noted);
     Ok(match (error, status) {
         (Some(error), _) => CellState::Failed {
