@@ -223,8 +223,14 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limit
 
 fn router(app: Arc<App>) -> Router {
     let api = Router::new()
-        .route("/v1/chat/completions", post(chat))
-        .route("/v1/completions", post(complete))
+        .route(
+            "/v1/chat/completions",
+            post(|app, headers, body| answer(app, Kind::Chat, headers, body)),
+        )
+        .route(
+            "/v1/completions",
+            post(|app, headers, body| answer(app, Kind::Text, headers, body)),
+        )
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(model))
         .route("/metrics", get(metrics))
@@ -289,22 +295,10 @@ async fn key(State(app): State<Arc<App>>, request: Request, next: Next) -> Respo
     }
 }
 
-async fn chat(app: State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
-    answer(app, Kind::Chat, &headers, body).await
-}
-
-async fn complete(
-    app: State<Arc<App>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response, ApiError> {
-    answer(app, Kind::Text, &headers, body).await
-}
-
 async fn answer(
     State(app): State<Arc<App>>,
     kind: Kind,
-    headers: &HeaderMap,
+    headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ApiError> {
     // A page of another site may send other content types without a preflight request.
@@ -318,7 +312,7 @@ async fn answer(
     if !json {
         return Err(ApiError::ContentType);
     }
-    let body = read(headers, body, app.http.limits).await?;
+    let body = read(&headers, body, app.http.limits).await?;
     let reading = Arc::clone(&app);
     let parsed = tokio::task::spawn_blocking(move || request::parse(kind, &body, &reading.service));
     let parsed = parsed
