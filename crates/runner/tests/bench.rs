@@ -1,7 +1,9 @@
 //! `omnidraft bench`: its numbers are consistent, and its files for other engines have the engine's
 //! values.
 
-use std::path::{Path, PathBuf};
+use crate::cli::support::{omnidraft, repository};
+
+use std::path::Path;
 
 use assert_cmd::Command;
 use cpu_engine::{CpuEngine, EngineOptions};
@@ -10,20 +12,9 @@ use predicates::str::contains;
 
 const CALL: usize = 16;
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
-}
-
 fn bench(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
-    command
-        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-        .current_dir(repository())
-        .args(["--no-progress", "bench"])
-        .args(arguments);
+    let mut command = omnidraft();
+    command.arg("bench").args(arguments);
     command
 }
 

@@ -2,18 +2,16 @@
 //! are skipped, unless OMNIDRAFT_REQUIRE_GPU is 1.
 #![cfg(feature = "gpu")]
 
+use crate::cli::support;
+
 use std::path::Path;
 
 use assert_cmd::Command;
 use serde_json::Value;
 
 fn omnidraft(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
-    command
-        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .arg("--no-progress")
-        .args(arguments);
+    let mut command = support::omnidraft();
+    command.args(arguments);
     command
 }
 

@@ -1,6 +1,8 @@
 //! The house stays in order: no crate is most of it, arrows point down only, and doc comments say
 //! what things are.
 
+use crate::docs_support::repository;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,11 +50,6 @@ const LARGEST_SHARE: f64 = 0.2;
 const OPENINGS: [&str; 8] = [
     "How", "Most", "Those", "What", "Where", "Whether", "Which", "Who",
 ];
-
-fn repository() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.ancestors().nth(2).unwrap().to_path_buf()
-}
 
 /// Dependencies of each crate when it is built, tests aside; from cargo itself.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {

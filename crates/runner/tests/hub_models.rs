@@ -1,9 +1,10 @@
 //! `hf:owner/name` and `--data-dir hub` on the command line, with a local hub of the test.
 
+use crate::cli::support;
 use crate::hub_support;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use assert_cmd::Command;
 use hub_support::table::Table;
@@ -11,24 +12,17 @@ use hub_support::{FakeHub, Repository, TOKEN};
 use predicates::prelude::*;
 use predicates::str::contains;
 use safetensors::SafeTensors;
+use support::repository;
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 fn omnidraft(endpoint: &str, home: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
+    let mut command = support::omnidraft();
     command
-        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-        .current_dir(repository())
-        .env_remove("OMNIDRAFT_SHARED")
         .env_remove("HF_TOKEN")
         .env_remove("HF_HUB_CACHE")
         .env("HF_HOME", home)
-        .env("HF_ENDPOINT", endpoint)
-        .arg("--no-progress");
+        .env("HF_ENDPOINT", endpoint);
     command
 }
 

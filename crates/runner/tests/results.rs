@@ -1,5 +1,7 @@
 //! Published results are small, and their pages are those that their rows give.
 
+use crate::docs_support::repository;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +10,6 @@ use report::{compare, quoted, quotes};
 
 /// Maximum bytes of `results/`.
 const LARGEST: u64 = 30_000_000;
-
-fn repository() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.ancestors().nth(2).unwrap().to_path_buf()
-}
 
 /// Folders of `results/` that hold an experiment.
 fn published() -> Vec<PathBuf> {

@@ -13,6 +13,6 @@ mod models;
 #[cfg(feature = "serve")]
 mod serving;
 mod stand_ins;
-mod support;
+pub mod support;
 mod torch;
 mod trace;

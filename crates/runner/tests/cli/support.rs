@@ -5,12 +5,7 @@ use predicates::str::contains;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
-}
+pub use crate::docs_support::repository;
 
 pub fn omnidraft() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_omnidraft"));
