@@ -6,7 +6,6 @@ use crate::support;
 
 use std::env;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,52 +15,10 @@ use jobs::{
     exit, run_local, status,
 };
 use serde_json::json;
+use support::cluster::{Cluster, is_installed};
 use support::{assert_timed_alone, checks, options, traces, two_stages, work};
 
 const CELLS: usize = 4;
-/// Environment variable that makes the test fail instead of skip if Slurm is missing.
-const REQUIRED: &str = "OMNIDRAFT_REQUIRE_SLURM";
-
-/// True if Slurm's programs are installed.
-fn installed() -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
-    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
-    let found = |name: &str| folders.iter().any(|folder| folder.join(name).is_file());
-    ["sbatch", "slurmctld", "slurmd", "munged"]
-        .into_iter()
-        .all(found)
-}
-
-/// A Slurm that ends with the test.
-struct Cluster {
-    folder: PathBuf,
-}
-
-fn script() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/slurm_one_node.sh")
-}
-
-impl Cluster {
-    fn start(folder: PathBuf) -> Self {
-        let mut command = Command::new(script());
-        command
-            .arg("start")
-            .arg(&folder)
-            .env("SLURM_NODE_CPUS", "2");
-        assert!(command.status().unwrap().success(), "Slurm did not start");
-        Self { folder }
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = Command::new(script())
-            .arg("stop")
-            .arg(&self.folder)
-            .status();
-    }
-}
 
 /// The test program in the role of `omnidraft`: runs one job of the run that its arguments name.
 fn job(arguments: &[String]) -> i32 {
@@ -187,8 +144,7 @@ fn programs(folder: &Path, cluster: &Cluster) -> PathBuf {
     fs::create_dir(&programs).unwrap();
     for name in ["sbatch", "squeue", "scancel", "scontrol"] {
         let path = programs.join(name);
-        let conf = cluster.folder.join("slurm.conf");
-        let conf = jobs::quote(conf.to_str().unwrap());
+        let conf = jobs::quote(cluster.conf().to_str().unwrap());
         fs::write(
             &path,
             format!("#!/bin/sh\nSLURM_CONF={conf} exec {name} \"$@\"\n"),
@@ -201,15 +157,7 @@ fn programs(folder: &Path, cluster: &Cluster) -> PathBuf {
 
 #[test]
 fn stages_failures_and_reruns_on_a_real_slurm() {
-    if !installed() {
-        let required = env::var_os(REQUIRED).is_some_and(|value| value == "1");
-        assert!(
-            !required,
-            "{REQUIRED}=1, but slurm-wlm and munge are not installed"
-        );
-        // println! would not be shown for a test that passes.
-        let text = "skipped: 1 test, Slurm is not installed (Debian: slurm-wlm, munge)";
-        writeln!(std::io::stderr(), "{text}").unwrap();
+    if !is_installed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

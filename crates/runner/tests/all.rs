@@ -2,6 +2,9 @@
 
 mod bench;
 mod cli;
+#[cfg(unix)]
+#[path = "../../jobs/tests/support/cluster.rs"]
+mod cluster;
 mod docs;
 mod docs_support;
 mod features;

@@ -2,8 +2,9 @@
 //! a time, by two processes, killed and started again, as single commands, through Slurm.
 #![cfg(unix)]
 
+use crate::cluster::{Cluster, is_installed};
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,8 +15,6 @@ use results::{CellReader, CellStatus, Manifest, RoundRow};
 
 /// Environment variable with the number of kills of a run.
 const KILLS: &str = "OMNIDRAFT_KILLS";
-/// Environment variable that makes the Slurm test fail instead of skip if Slurm is missing.
-const REQUIRE_SLURM: &str = "OMNIDRAFT_REQUIRE_SLURM";
 /// Two tasks and two seeds, each in both stages.
 const JOBS: usize = 8;
 /// Longer than any run takes.
@@ -479,79 +478,25 @@ fn a_cell_is_run_again_from_its_manifest() {
     }
 }
 
-/// Slurm's programs, if they are installed.
-fn slurm_is_installed() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    folders.extend(["/usr/sbin".into(), "/sbin".into()]);
-    let found = |name: &str| folders.iter().any(|folder| folder.join(name).is_file());
-    ["sbatch", "slurmctld", "slurmd", "munged"]
-        .into_iter()
-        .all(found)
-}
-
-/// A Slurm that ends with the test.
-struct Cluster(PathBuf);
-
-impl Cluster {
-    fn start(folder: PathBuf) -> Self {
-        let cluster = Self(folder);
-        let mut command = cluster.script("start");
-        command.env("SLURM_NODE_CPUS", "2").stdout(Stdio::null());
-        assert!(command.status().unwrap().success(), "Slurm did not start");
-        cluster
-    }
-
-    fn script(&self, what: &str) -> Command {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/slurm_one_node.sh");
-        let mut command = Command::new(script);
-        command.arg(what).arg(&self.0);
-        command
-    }
-
-    /// A command for this Slurm.
-    fn asked_by(&self, mut command: Command) -> Command {
-        command.env("SLURM_CONF", self.0.join("slurm.conf"));
-        command
-    }
-
-    fn queue(&self) -> String {
-        let mut queue = self.asked_by(Command::new("squeue"));
-        stdout(queue.args(["-h", "-r"]))
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = self.script("stop").status();
-    }
-}
-
 #[test]
 fn a_real_slurm_changes_nothing() {
-    if !slurm_is_installed() {
-        let required = std::env::var_os(REQUIRE_SLURM).is_some_and(|value| value == "1");
-        assert!(
-            !required,
-            "{REQUIRE_SLURM}=1, but slurm-wlm and munge are not installed"
-        );
-        // println! would not be shown for a test that passes.
-        let text = "skipped: 1 test, Slurm is not installed (Debian: slurm-wlm, munge)";
-        writeln!(std::io::stderr(), "{text}").unwrap();
+    if !is_installed() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (experiment(folder.path()), folder.path().join("out"));
     let cluster = Cluster::start(folder.path().join("slurm"));
-    let submit = || {
-        let command = run(&file, &out, &["--launcher", "slurm"]);
-        stdout(&mut cluster.asked_by(command))
+    let asked = |mut command: Command| {
+        command.env("SLURM_CONF", cluster.conf());
+        command
     };
+    let queue = || stdout(asked(Command::new("squeue")).args(["-h", "-r"]));
+    let submit = || stdout(&mut asked(run(&file, &out, &["--launcher", "slurm"])));
     let said = submit();
-    assert!(!cluster.queue().is_empty(), "{said}");
+    assert!(!queue().is_empty(), "{said}");
     let began = Instant::now();
-    while !cluster.queue().is_empty() {
-        assert!(began.elapsed() < PATIENCE, "{}", cluster.queue());
+    while !queue().is_empty() {
+        assert!(began.elapsed() < PATIENCE, "{}", queue());
         std::thread::sleep(Duration::from_millis(200));
     }
     let status = stdout(omnidraft().arg("status").arg(&out));
@@ -565,5 +510,5 @@ fn a_real_slurm_changes_nothing() {
     Facts::of(&out).assert_same(&reference().0);
     // All jobs are complete or submitted.
     submit();
-    assert_eq!(cluster.queue(), "");
+    assert_eq!(queue(), "");
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, missing_docs)]
 
 #[cfg(unix)]
+pub mod cluster;
+#[cfg(unix)]
 pub mod site;
 
 use std::fs::OpenOptions;
