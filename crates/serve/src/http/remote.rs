@@ -24,18 +24,10 @@ pub(super) fn router(app: &App) -> Router<Arc<App>> {
         None => Router::new(),
         Some(_) => Router::new()
             .route(ROUNDS, post(rounds))
-            .route(TARGETS, get(first))
+            .route(TARGETS, get(info))
             .route(&format!("{TARGETS}/{{name}}"), get(info))
             .route(&format!("{TARGETS}/{{name}}/{{*file}}"), get(file)),
     }
-}
-
-async fn first(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
-    describe(&app, None)
-}
-
-async fn info(State(app): State<Arc<App>>, Path(name): Path<String>) -> Result<Response, ApiError> {
-    describe(&app, Some(&name))
 }
 
 /// A local target by its name.
@@ -49,8 +41,13 @@ fn local<'a>(app: &'a App, name: Option<&str>) -> Result<(usize, &'a Target), Ap
     }
 }
 
-fn describe(app: &App, name: Option<&str>) -> Result<Response, ApiError> {
-    let (_, target) = local(app, name)?;
+/// The description of a target; of the first one if the address names none.
+async fn info(
+    State(app): State<Arc<App>>,
+    name: Option<Path<String>>,
+) -> Result<Response, ApiError> {
+    let name = name.as_ref().map(|Path(name)| name.as_str());
+    let (_, target) = local(&app, name)?;
     let present = |file: &&&str| target.text.path.join(file).is_file();
     let files = TEXT_FILES.iter().filter(present);
     let info = TargetInfo {
