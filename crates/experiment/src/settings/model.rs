@@ -47,7 +47,7 @@ impl ModelsConfig {
 /// A model folder: `"models/L"`, or `{ path = "models/L", device = "gpu", pad_width = 64 }`. Or a
 /// recorded target: `{ trace = "traces/L-{task}.parquet", tokenizer = "models/L" }`. Or a target
 /// that a worker of PyTorch decodes: `{ torch = "models/L", dtype = "bfloat16" }`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelConfig {
     /// Model folder, relative to the working directory, or `hf:owner/name[@revision]`; for a
     /// recorded target its tokenizer.
@@ -72,12 +72,7 @@ impl ModelConfig {
     fn of(path: PathBuf) -> Self {
         Self {
             path,
-            device: None,
-            pad_width: 0,
-            trace: None,
-            torch: None,
-            chat_template_kwargs: Map::new(),
-            system: None,
+            ..Self::default()
         }
     }
 }
