@@ -45,6 +45,7 @@ struct OpenRound {
 }
 
 /// The KV caches for drafts of other servers, and the rounds that wait for them.
+#[derive(Default)]
 pub(crate) struct Verifiers {
     all: Vec<Verifier>,
     limit: usize,
@@ -60,12 +61,9 @@ impl Verifiers {
     /// At most `limit` caches, each freed when it was unused for `idle`.
     pub(crate) fn new(limit: usize, idle: Duration) -> Self {
         Self {
-            all: Vec::new(),
             limit,
             idle,
-            waiting: Vec::new(),
-            open: Vec::new(),
-            answers: Vec::new(),
+            ..Self::default()
         }
     }
 

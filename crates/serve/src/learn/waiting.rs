@@ -14,6 +14,7 @@ struct Adapter {
 }
 
 /// The examples of all adapters that no update has learnt from.
+#[derive(Default)]
 pub(super) struct Waiting {
     /// Number of examples of an update.
     every: usize,
@@ -29,9 +30,7 @@ impl Waiting {
         Self {
             every,
             limit,
-            bytes: 0,
-            arrivals: 0,
-            adapters: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
