@@ -9,16 +9,9 @@ use super::source;
 use super::tree::{Node, Place, normalise};
 use crate::error::ExperimentError;
 
-/// Reads a file with all its includes; `extra` files are the last of these.
-pub(super) fn load(
-    path: &Path,
-    extra: &[PathBuf],
-    faults: &mut Faults,
-) -> Result<Node, ExperimentError> {
-    file(path, extra, None, &mut Vec::new(), faults)
-}
-
-fn file(
+/// Reads a file with all its includes; `extra` files are the last of these. `open` are the files
+/// that include it, as they were named and by their real paths.
+pub(super) fn file(
     path: &Path,
     extra: &[PathBuf],
     included_by: Option<&Place>,

@@ -33,7 +33,8 @@ pub(crate) fn load(
     options: &LoadOptions,
     faults: &mut Faults,
 ) -> Result<Node, ExperimentError> {
-    let mut root = include::load(path, &options.extra_includes, faults)?;
+    let extra = &options.extra_includes;
+    let mut root = include::file(path, extra, None, &mut Vec::new(), faults)?;
     for text in &options.overrides {
         overrides::apply(&mut root, text, faults);
     }
