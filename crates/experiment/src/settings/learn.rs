@@ -134,7 +134,13 @@ pub enum ObjectiveName {
 impl LearnConfig {
     /// The adapters that are trained; `None` if the weights are trained.
     pub fn adapters(&self) -> Option<LoraConfig> {
-        self.lora.adapters(self.blocks)
+        let lora = &self.lora;
+        (lora.rank > 0).then_some(LoraConfig {
+            rank: lora.rank,
+            alpha: lora.alpha,
+            projections: lora.projections,
+            blocks: self.blocks,
+        })
     }
 
     /// The invalid keys, each with its error.

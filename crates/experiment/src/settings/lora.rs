@@ -1,6 +1,6 @@
 //! `[learn.lora]`: adapters instead of weights.
 
-use lm::{LoraConfig, Projections};
+use lm::Projections;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,16 +58,6 @@ impl Scope {
 }
 
 impl LoraSettings {
-    /// The adapters to train, in the last `blocks` blocks or, for 0, in all; `None` trains weights.
-    pub fn adapters(&self, blocks: usize) -> Option<LoraConfig> {
-        (self.rank > 0).then_some(LoraConfig {
-            rank: self.rank,
-            alpha: self.alpha,
-            projections: self.projections,
-            blocks,
-        })
-    }
-
     /// Name of the adapter for `target` and prompts of `task`.
     pub fn key(&self, target: &str, task: &str) -> String {
         match self.rank {
