@@ -242,7 +242,7 @@ impl Decoder {
     fn handle(&mut self, command: Command) {
         match command {
             Command::Request(job) => self.waiting.push_back(*job),
-            Command::Verify(waiting) => self.verifiers.enqueue(waiting),
+            Command::Verify(waiting) => self.verifiers.waiting.push(waiting),
             Command::RemoteReply(reply) => self.replies.push(reply),
             Command::Head(adapter, head, steps) => self.follow_head(&adapter, head, steps),
             Command::Weights(adapter, packed) => {
@@ -280,7 +280,8 @@ impl Decoder {
         for job in self.waiting.drain(..) {
             job.send(Event::Failed(ApiError::Stopping));
         }
-        self.verifiers.clear();
+        // Without an answer the server that sent them is told that this one stops.
+        self.verifiers.waiting.clear();
     }
 }
 

@@ -78,7 +78,7 @@ impl Decoder {
         let room = self.running.len() + self.prefilling.len() < self.options.parallel;
         !self.prefilling.is_empty()
             || !self.replies.is_empty()
-            || !self.verifiers.is_idle()
+            || !self.verifiers.waiting.is_empty()
             || (room && !self.waiting.is_empty())
             || self.running.iter().any(|s| s.awaited.is_none())
     }

@@ -50,7 +50,8 @@ pub(crate) struct Verifiers {
     all: Vec<Verifier>,
     limit: usize,
     idle: Duration,
-    waiting: Vec<VerifyRequest>,
+    /// Rounds for the next step.
+    pub(super) waiting: Vec<VerifyRequest>,
     /// Rounds of the present step, by verifier.
     open: Vec<OpenRound>,
     /// Answers to the rounds, by request.
@@ -67,21 +68,8 @@ impl Verifiers {
         }
     }
 
-    pub(crate) fn enqueue(&mut self, waiting: VerifyRequest) {
-        self.waiting.push(waiting);
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-    }
-
     pub(crate) fn sessions(&self) -> usize {
         self.all.len()
-    }
-
-    /// Drops all waiting rounds without an answer.
-    pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
     }
 
     /// Begins a step: finds or creates the caches of the waiting rounds, and reads the new tokens
