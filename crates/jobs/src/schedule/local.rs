@@ -172,7 +172,7 @@ impl<E: Display> Local<'_, E> {
         let mut shared = self.lock();
         shared.summary.failed.push((job.id.clone(), message));
         if !self.options.keep_going {
-            shared.queue.stop();
+            shared.queue.stopped = true;
         }
         EntryState::Failed
     }
@@ -216,7 +216,7 @@ impl<E: Display> Local<'_, E> {
 
     /// True once no job is to start any more.
     pub(super) fn is_stopped(&self) -> bool {
-        self.lock().queue.is_stopped()
+        self.lock().queue.stopped
     }
 
     /// A poisoned lock is used: a worker that panicked outside a job leaves the queue consistent.

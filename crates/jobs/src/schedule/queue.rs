@@ -48,7 +48,7 @@ pub(super) enum Next {
 pub(super) struct JobQueue {
     entries: Vec<Entry>,
     /// True if no job is to start any more.
-    stopped: bool,
+    pub(super) stopped: bool,
 }
 
 impl JobQueue {
@@ -85,16 +85,6 @@ impl JobQueue {
         if let Some(entry) = self.entries.get_mut(entry) {
             entry.state = state;
         }
-    }
-
-    /// Lets no further job start.
-    pub(super) fn stop(&mut self) {
-        self.stopped = true;
-    }
-
-    /// True after a call of [`stop`](Self::stop).
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped
     }
 
     /// Entries that were neither completed nor failed nor blocked, in order.
@@ -316,7 +306,7 @@ mod tests {
         let jobs = [job("a", None, false), job("b", None, false)];
         let (mut queue, _) = JobQueue::new(&jobs);
         assert_eq!(queue.next(Instant::now()), Next::Try(0));
-        queue.stop();
+        queue.stopped = true;
         assert_eq!(queue.next(Instant::now()), Next::Wait(None));
         queue.set(0, EntryState::Failed);
         assert_eq!(queue.next(Instant::now()), Next::Over);
