@@ -54,7 +54,7 @@ pub use manifest::{
 pub use measure::{Answer, Sums};
 pub use metrics::Metric;
 pub use parquet::{read_table, write_flat, write_table};
-pub use publish::{Published, cells, publish};
+pub use publish::{cells, publish};
 pub use reader::CellReader;
 pub use record::{Axis, CellSpec, EXPERIMENT_FILE, RECORD_SCHEMA, RunRecord, StageSpec};
 pub use rows::{

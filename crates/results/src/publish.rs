@@ -16,17 +16,6 @@ use std::path::{Path, PathBuf};
 /// hashes do not compress.
 const HASH_DIGITS: usize = 8;
 
-/// Result of [`publish`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Published {
-    /// Number of complete cells, which were copied.
-    pub cells: usize,
-    /// Number of incomplete cells, which were left out.
-    pub incomplete: usize,
-    /// Number of bytes written.
-    pub bytes: u64,
-}
-
 /// Copies what pages are made from out of the run in `from`: `experiment.json` and, of every
 /// complete cell,
 ///
@@ -50,7 +39,7 @@ pub struct Published {
 ///
 /// # Errors
 /// [`ResultsError::IntoItself`], [`ResultsError::OtherExperiment`]; an unreadable or damaged cell; a file that cannot be written.
-pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, ResultsError> {
+pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<(), ResultsError> {
     let source = from.canonicalize();
     let source = source.map_err(|source| ResultsError::io("read", from, source))?;
     // A refusal leaves no folder behind.
@@ -62,7 +51,6 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
     }
     let made = std::fs::create_dir_all(to);
     made.map_err(|source| ResultsError::io("create", to, source))?;
-    let mut published = Published::default();
     let experiment = read_if_there(&from.join(EXPERIMENT_FILE))?;
     let earlier = read_if_there(&to.join(EXPERIMENT_FILE))?;
     let names = (name_in(experiment.as_deref()), name_in(earlier.as_deref()));
@@ -79,7 +67,6 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         page = Page::of(&text);
         let line = serde_json::from_str::<Value>(&text).map_or(text, |json| format!("{json}\n"));
         let path = to.join(EXPERIMENT_FILE);
-        published.bytes += line.len() as u64;
         std::fs::write(&path, line).map_err(|source| ResultsError::io("write", &path, source))?;
     }
     let mut kept = Vec::new();
@@ -91,23 +78,16 @@ pub fn publish(from: &Path, to: &Path, answers: bool) -> Result<Published, Resul
         kept.push(relative.to_path_buf());
         let reader = CellReader::open(&dir)?;
         if reader.manifest().status != CellStatus::Complete {
-            published.incomplete += 1;
             continue;
         }
         let stage = &reader.manifest().cell.stage;
         let answers = answers && page.stage.as_ref().is_none_or(|shown| shown == stage);
-        publish_cell(
-            &reader,
-            &to.join(relative),
-            (answers, &page),
-            &mut published,
-        )?;
-        published.cells += 1;
+        publish_cell(&reader, &to.join(relative), answers, &page)?;
     }
     if earlier.is_some() {
         remove_others(to, &kept)?;
     }
-    Ok(published)
+    Ok(())
 }
 
 /// The real path of a folder, which need not be there yet.
@@ -130,8 +110,8 @@ fn real_path(path: &Path) -> Result<PathBuf, ResultsError> {
 fn publish_cell(
     reader: &CellReader,
     to: &Path,
-    (answers, page): (bool, &Page),
-    published: &mut Published,
+    answers: bool,
+    page: &Page,
 ) -> Result<(), ResultsError> {
     let made = std::fs::create_dir_all(to);
     made.map_err(|source| ResultsError::io("create", to, source))?;
@@ -152,24 +132,23 @@ fn publish_cell(
         updates.iter_mut().for_each(|row| row.seconds = 0.0);
         heads.iter_mut().for_each(|row| row.seconds = 0.0);
     }
-    store::<PromptRow>(to, &prompts, published)?;
+    store::<PromptRow>(to, &prompts)?;
     if !(timed || page.updates) {
         updates.clear();
     }
-    store::<UpdateRow>(to, &updates, published)?;
+    store::<UpdateRow>(to, &updates)?;
     leave_out_early(&mut heads);
-    store::<HeadRow>(to, &heads, published)?;
+    store::<HeadRow>(to, &heads)?;
     let rounds = table_path::<RoundRow>(reader.dir());
     let wanted = (timed || page.rounds) && rounds.exists();
-    copy_if(wanted, &rounds, &table_path::<RoundRow>(to), published)?;
+    copy_if(wanted, &rounds, &table_path::<RoundRow>(to))?;
     // After held-out prompts alone, a cache is the one that the stream left.
     let streamed = prompts.iter().any(|row| row.split == Split::Train);
     let ngrams = reader.dir().join(NGRAMS_FILE);
     let wanted = page.ngrams && streamed && ngrams.exists();
-    copy_if(wanted, &ngrams, &to.join(NGRAMS_FILE), published)?;
+    copy_if(wanted, &ngrams, &to.join(NGRAMS_FILE))?;
     let manifest = short(&reader.dir().join(MANIFEST_FILE))?;
     let path = to.join(MANIFEST_FILE);
-    published.bytes += manifest.len() as u64;
     std::fs::write(&path, manifest).map_err(|source| ResultsError::io("write", &path, source))
 }
 
@@ -189,28 +168,20 @@ fn short(path: &Path) -> Result<String, ResultsError> {
     Ok(format!("{manifest}\n"))
 }
 
-fn store<R: Row>(to: &Path, rows: &[R], published: &mut Published) -> Result<(), ResultsError> {
-    let path = table_path::<R>(to);
+fn store<R: Row>(to: &Path, rows: &[R]) -> Result<(), ResultsError> {
     if rows.is_empty() && R::TABLE != PromptRow::TABLE {
-        return remove(&path);
+        return remove(&table_path::<R>(to));
     }
-    write_table(to, rows)?;
-    published.bytes += std::fs::metadata(path).map_or(0, |file| file.len());
-    Ok(())
+    write_table(to, rows)
 }
 
 /// Copies a file, or removes the one that an earlier publication left.
-fn copy_if(
-    wanted: bool,
-    from: &Path,
-    to: &Path,
-    published: &mut Published,
-) -> Result<(), ResultsError> {
+fn copy_if(wanted: bool, from: &Path, to: &Path) -> Result<(), ResultsError> {
     if !wanted {
         return remove(to);
     }
     let copied = std::fs::copy(from, to);
-    published.bytes += copied.map_err(|source| ResultsError::io("write", to, source))?;
+    copied.map_err(|source| ResultsError::io("write", to, source))?;
     Ok(())
 }
 

@@ -34,9 +34,7 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     std::fs::write(root.path().join("stream").join(cell).join("lock"), "").unwrap();
 
     let to = goal.path().join("published");
-    let published = publish(root.path(), &to, true).unwrap();
-    assert_eq!((published.cells, published.incomplete), (15, 1));
-    assert!(published.bytes > 0);
+    publish(root.path(), &to, true).unwrap();
     assert_eq!(
         files(&to, &format!("stream/{cell}")),
         [
@@ -68,7 +66,10 @@ fn timed_cells_keep_rounds_and_others_lose_their_times() {
     assert!(!timed.rounds::<RoundRow>().unwrap().is_empty());
     assert_eq!(cells(&to).unwrap().len(), 15);
     // Published again, the files are the same.
-    assert_eq!(publish(root.path(), &to, true).unwrap(), published);
+    let table = to.join("stream").join(cell).join("prompts.parquet");
+    let written = std::fs::read(&table).unwrap();
+    publish(root.path(), &to, true).unwrap();
+    assert_eq!(std::fs::read(&table).unwrap(), written);
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn answers_are_published_where_the_page_reads_them() {
     let made = prompts(root.path(), cell);
 
     let to = goal.path().join("as-they-are");
-    let whole = publish(root.path(), &to, true).unwrap();
+    publish(root.path(), &to, true).unwrap();
     let kept = prompts(&to, cell);
     for (kept, made) in kept.iter().zip(&made) {
         assert_eq!(kept.answer, made.answer);
@@ -117,7 +118,7 @@ fn answers_are_published_where_the_page_reads_them() {
     assert!(streamed.iter().all(|row| row.answer.is_empty()));
 
     let to = goal.path().join("without");
-    assert!(publish(root.path(), &to, false).unwrap().bytes < whole.bytes);
+    publish(root.path(), &to, false).unwrap();
     assert!(prompts(&to, cell).iter().all(|row| row.answer.is_empty()));
 
     // The same target, recorded.
@@ -201,7 +202,7 @@ fn an_earlier_publication_is_replaced() {
     };
     experiment["jobs"] = listed(&[cell]).into();
     std::fs::write(&record, experiment.to_string()).unwrap();
-    assert_eq!(publish(root.path(), &to, true).unwrap().cells, 1);
+    publish(root.path(), &to, true).unwrap();
     assert_eq!(cells(&to).unwrap(), [to.join(cell)]);
 }
 
