@@ -113,17 +113,9 @@ fn record(lab: &Lab, model: &str, top: Option<usize>) -> PathBuf {
             let fitted = target.template.fit(&prompt.prompt, count).unwrap();
             let ids = target.encode(&fitted.rendered).unwrap();
             let prompt_ids: Vec<u32> = ids.iter().map(|id| id.get()).collect();
-            let done = trace::answer(&mut engine, &prompt_ids, &info).unwrap();
-            writer
-                .push(&Record {
-                    id: prompt.id,
-                    prompt: fitted.rendered.text,
-                    prompt_ids,
-                    answer: done.answer,
-                    tail: done.tail,
-                    law: done.law,
-                })
-                .unwrap();
+            let asked = (&*prompt.id, &*fitted.rendered.text, &*prompt_ids);
+            let record = trace::answer(&mut engine, asked, &info).unwrap();
+            writer.push(&record).unwrap();
         }
         writer.finish().unwrap();
     }

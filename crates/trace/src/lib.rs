@@ -16,7 +16,7 @@ pub use file::{Entry, TraceFile};
 pub use info::{DEFAULT_TAIL, FORMAT, Source, Template, TraceInfo, Values};
 pub use law::{Law, largest, log_sum_exp};
 pub use record::Record;
-pub use recorder::{Answered, Answering, answer};
+pub use recorder::{Answering, answer};
 pub use text::{MOST_ORDER, NgramModel, TextLaw};
 pub use writer::TraceWriter;
 

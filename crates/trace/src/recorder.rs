@@ -3,18 +3,7 @@
 use lm::{LanguageModel, ModelError};
 
 use crate::law::largest;
-use crate::{Law, TraceInfo};
-
-/// A greedy answer, as a [`Record`](crate::Record) holds it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answered {
-    /// Tokens of the answer, including a final stop token.
-    pub answer: Vec<u32>,
-    /// Tokens that the model emits after it.
-    pub tail: Vec<u32>,
-    /// Distributions, one row per token of answer and tail.
-    pub law: Law,
-}
+use crate::{Law, Record, TraceInfo};
 
 /// A greedy answer in progress, of up to `info.max_tokens` tokens and a tail of up to `info.tail`.
 /// The caller, who holds the engine, feeds it [`pending`](Self::pending) and passes the row of
@@ -65,12 +54,16 @@ impl<'a> Answering<'a> {
         }
     }
 
-    /// The answer as it is: complete, or cut because the context was full.
-    pub fn finish(mut self) -> Answered {
+    /// The record of a prompt with the answer as it is: complete, or cut because the context was
+    /// full.
+    pub fn finish(mut self, id: String, prompt: String, prompt_ids: Vec<u32>) -> Record {
         let tail = self
             .path
             .split_off(self.answer_len.unwrap_or(self.path.len()));
-        Answered {
+        Record {
+            id,
+            prompt,
+            prompt_ids,
             answer: self.path,
             tail,
             law: self.law,
@@ -78,19 +71,22 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// Answers one prompt, token by token. The answer is cut if the context is full, and empty if the
-/// prompt is.
+/// Answers one prompt, given by its id, its text and its tokens, token by token. The answer is cut
+/// if the context is full, and empty if the prompt is.
 ///
 /// # Errors
 /// Those of the engine, for example a prompt that is too long.
 pub fn answer(
     engine: &mut dyn LanguageModel,
-    prompt_ids: &[u32],
+    (id, prompt, prompt_ids): (&str, &str, &[u32]),
     info: &TraceInfo,
-) -> Result<Answered, ModelError> {
+) -> Result<Record, ModelError> {
+    let record = |answering: Answering<'_>| {
+        answering.finish(id.to_owned(), prompt.to_owned(), prompt_ids.to_vec())
+    };
     engine.truncate(0);
     let Some((&last, rest)) = prompt_ids.split_last() else {
-        return Ok(Answering::new(0, info).finish());
+        return Ok(record(Answering::new(0, info)));
     };
     engine.prefill(rest)?;
     let mut answering = Answering::new(last, info);
@@ -101,5 +97,5 @@ pub fn answer(
         engine.forward(&[pending], &mut row)?;
         answering.take(&row);
     }
-    Ok(answering.finish())
+    Ok(record(answering))
 }

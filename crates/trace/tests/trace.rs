@@ -93,15 +93,9 @@ fn records(info: &TraceInfo, count: u32) -> Vec<Record> {
     (0..count)
         .map(|i| {
             let prompt_ids = vec![1 + i % 7, 2 + i / 7, 3];
-            let done = trace::answer(&mut Toy { fed: vec![9] }, &prompt_ids, info).unwrap();
-            Record {
-                id: format!("toy-{i}"),
-                prompt: format!("prompt {i} ä"),
-                prompt_ids,
-                answer: done.answer,
-                tail: done.tail,
-                law: done.law,
-            }
+            let (id, prompt) = (format!("toy-{i}"), format!("prompt {i} ä"));
+            let asked = (&*id, &*prompt, &*prompt_ids);
+            trace::answer(&mut Toy { fed: vec![9] }, asked, info).unwrap()
         })
         .collect()
 }
@@ -514,15 +508,8 @@ fn a_prompt_may_begin_with_another_one() {
     let (info, path) = (info(VOCAB), folder.path().join("trace.parquet"));
     let first = records(&info, 1).remove(0);
     let longer: Vec<u32> = [&first.prompt_ids[..], &[first.answer[0], 5, 6]].concat();
-    let done = trace::answer(&mut Toy { fed: Vec::new() }, &longer, &info).unwrap();
-    let second = Record {
-        id: "longer".to_owned(),
-        prompt_ids: longer,
-        answer: done.answer,
-        tail: done.tail,
-        law: done.law,
-        ..first.clone()
-    };
+    let asked = ("longer", &*first.prompt, &*longer);
+    let second = trace::answer(&mut Toy { fed: Vec::new() }, asked, &info).unwrap();
     write(&path, &info, &[first.clone(), second.clone()]);
     let mut engine = TraceEngine::new(Traces::open(&[path]).unwrap(), 50);
     let mut row = Vec::new();

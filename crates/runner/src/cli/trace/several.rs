@@ -93,15 +93,12 @@ impl<'a> Several<'a> {
                 self.open.push_front(open);
                 break;
             }
-            let done = open.answering.finish();
-            complete.push(Record {
-                id: open.asked.id,
-                prompt: open.asked.prompt,
-                prompt_ids: open.asked.prompt_ids,
-                answer: done.answer,
-                tail: done.tail,
-                law: done.law,
-            });
+            let Asked {
+                id,
+                prompt,
+                prompt_ids,
+            } = open.asked;
+            complete.push(open.answering.finish(id, prompt, prompt_ids));
         }
         Ok(complete)
     }

@@ -138,13 +138,8 @@ impl VerifyArgs {
         let mut largest = 0.0_f32;
         for i in 0..count {
             let record = file.record(i * rows / count)?;
-            let done = ::trace::answer(&mut engine, &record.prompt_ids, &info)?;
-            let again = Record {
-                answer: done.answer,
-                tail: done.tail,
-                law: done.law,
-                ..record.clone()
-            };
+            let asked = (&*record.id, &*record.prompt, &*record.prompt_ids);
+            let again = ::trace::answer(&mut engine, asked, &info)?;
             match difference(&record, &again) {
                 Ok(most) => largest = largest.max(most),
                 Err(what) => bail!(
