@@ -12,8 +12,8 @@ use lm::{Device, RandomWeights, WeightType};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::Serialize;
 use spec_decode::{
-    ConstantLength, NoSink, Pair, Prompt, Sampling, Session, SessionConfig, StreamName, Totals,
-    VerifyMode,
+    ConstantLength, LanguageModel, NoSink, Pair, Prompt, Sampling, Session, SessionConfig,
+    StreamName, Totals, VerifyMode,
 };
 use vocab_align::{TokenId, Vocabulary};
 
@@ -244,7 +244,6 @@ impl RoundArgs {
         let tokens = worker.vocabulary.len();
         let engine = torch.sequence(worker.max_context())?;
         Ok(Timed {
-            vocab: worker.vocab_size(),
             decoder: Decoder::Worker(Box::new(engine)),
             seconds: clock.clone(),
             tokens,
@@ -272,7 +271,6 @@ impl RoundArgs {
             threads: self.threads.count(),
             ..EngineOptions::default()
         };
-        let vocab = config.vocab_size;
         let mut subject = Subject::new(
             || Ok(Box::new(RandomWeights::new(&config, 0))),
             options,
@@ -281,7 +279,6 @@ impl RoundArgs {
         subject.tune(WalkName::Kept, weights);
         subject.prepare()?;
         Ok(Timed {
-            vocab,
             decoder: Decoder::Own(subject),
             seconds: clock.clone(),
             tokens,
@@ -310,8 +307,8 @@ impl RoundArgs {
         Report {
             drafter: self.drafter_shape.clone(),
             target: name,
-            draft_vocabulary: drafter.vocab,
-            target_vocabulary: target.vocab,
+            draft_vocabulary: drafter.vocab_size(),
+            target_vocabulary: target.vocab_size(),
             weights,
             draft_weights: self.drafts_in().to_string(),
             kernels,

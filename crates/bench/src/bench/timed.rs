@@ -43,8 +43,6 @@ impl Decoder {
 /// An engine with a clock around its forwards.
 pub(super) struct Timed {
     pub(super) decoder: Decoder,
-    /// Number of columns of a row of logits.
-    pub(super) vocab: usize,
     /// Seconds of all forwards so far.
     pub(super) seconds: Rc<Cell<f64>>,
     /// Size of the vocabulary; the model's further logits belong to no token.
@@ -103,7 +101,7 @@ impl Timed {
 
     /// Masks logits that belong to no token.
     fn mask(&self, logits: &mut [f32]) {
-        for row in logits.chunks_exact_mut(self.vocab) {
+        for row in logits.chunks_exact_mut(self.vocab_size()) {
             row[self.tokens..].fill(f32::NEG_INFINITY);
         }
     }
@@ -134,7 +132,7 @@ impl DeviceLogits for Timed {
 
 impl LanguageModel for Timed {
     fn vocab_size(&self) -> usize {
-        self.vocab
+        self.decoder.shown().vocab_size()
     }
 
     fn len(&self) -> usize {
