@@ -22,9 +22,10 @@ pub(crate) struct JournalLength {
 /// An open journal of rows of one type.
 #[derive(Debug)]
 pub(crate) struct Journal<R> {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     file: BufWriter<File>,
-    rows: u64,
+    /// Number of rows written.
+    pub(crate) rows: u64,
     row: PhantomData<R>,
 }
 
@@ -91,16 +92,6 @@ impl<R: Row> Journal<R> {
     pub(crate) fn flush(&mut self) -> Result<(), ResultsError> {
         let done = self.file.flush();
         done.map_err(|source| ResultsError::io("write", &self.path, source))
-    }
-
-    /// Number of rows written.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// Path of the journal.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 }
 

@@ -139,15 +139,15 @@ fn publish_cell(
     store::<UpdateRow>(to, &updates)?;
     leave_out_early(&mut heads);
     store::<HeadRow>(to, &heads)?;
-    let rounds = table_path::<RoundRow>(reader.dir());
+    let rounds = table_path::<RoundRow>(&reader.dir);
     let wanted = (timed || page.rounds) && rounds.exists();
     copy_if(wanted, &rounds, &table_path::<RoundRow>(to))?;
     // After held-out prompts alone, a cache is the one that the stream left.
     let streamed = prompts.iter().any(|row| row.split == Split::Train);
-    let ngrams = reader.dir().join(NGRAMS_FILE);
+    let ngrams = reader.dir.join(NGRAMS_FILE);
     let wanted = page.ngrams && streamed && ngrams.exists();
     copy_if(wanted, &ngrams, &to.join(NGRAMS_FILE))?;
-    let manifest = short(&reader.dir().join(MANIFEST_FILE))?;
+    let manifest = short(&reader.dir.join(MANIFEST_FILE))?;
     let path = to.join(MANIFEST_FILE);
     std::fs::write(&path, manifest).map_err(|source| ResultsError::io("write", &path, source))
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// complete, otherwise from the journals.
 #[derive(Debug)]
 pub struct CellReader {
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     manifest: Manifest,
 }
 
@@ -26,11 +26,6 @@ impl CellReader {
             dir: dir.to_path_buf(),
             manifest: Manifest::read(dir)?,
         })
-    }
-
-    /// The folder.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// The manifest.

@@ -183,10 +183,10 @@ impl CellWriter {
     pub fn finish(mut self) -> Result<Manifest, ResultsError> {
         self.flush()?;
         let rows = RowCounts {
-            rounds: self.rounds.rows(),
-            prompts: self.prompts.rows(),
-            updates: self.updates.rows(),
-            heads: self.heads.rows(),
+            rounds: self.rounds.rows,
+            prompts: self.prompts.rows,
+            updates: self.updates.rows,
+            heads: self.heads.rows,
         };
         convert(&self.rounds, &self.dir)?;
         convert(&self.prompts, &self.dir)?;
@@ -197,10 +197,10 @@ impl CellWriter {
         end(&mut manifest, CellStatus::Complete, self.seconds());
         manifest.write(&self.dir)?;
         self.ended = true;
-        remove(self.rounds.path())?;
-        remove(self.prompts.path())?;
-        remove(self.updates.path())?;
-        remove(self.heads.path())?;
+        remove(&self.rounds.path)?;
+        remove(&self.prompts.path)?;
+        remove(&self.updates.path)?;
+        remove(&self.heads.path)?;
         Ok(manifest)
     }
 
@@ -258,12 +258,12 @@ fn end(manifest: &mut Manifest, status: CellStatus, seconds: f64) {
 
 /// Writes a table, unless it has no rows and is not `prompts`.
 fn convert<R: Row>(journal: &Journal<R>, dir: &Path) -> Result<(), ResultsError> {
-    let rows = read_journal::<R>(journal.path())?;
-    if rows.len() as u64 != journal.rows() {
+    let rows = read_journal::<R>(&journal.path)?;
+    if rows.len() as u64 != journal.rows {
         return Err(ResultsError::RowCount {
-            path: journal.path().to_path_buf(),
+            path: journal.path.clone(),
             found: rows.len() as u64,
-            expected: journal.rows(),
+            expected: journal.rows,
         });
     }
     if rows.is_empty() && R::TABLE != PromptRow::TABLE {
