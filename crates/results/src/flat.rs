@@ -15,15 +15,11 @@ pub struct FlatColumn {
     pub doc: String,
     /// True if tables may lack it.
     optional: bool,
-    data: ColumnData,
+    /// The values. Unknown ones are the maximum number, NaN or an empty text.
+    pub data: ColumnData,
 }
 
 impl FlatColumn {
-    /// The values. Unknown ones are the maximum number, NaN or an empty text.
-    pub fn data(&self) -> &ColumnData {
-        &self.data
-    }
-
     /// True if row `index` has no value: it was not recorded, or the quantity is undefined.
     pub fn is_null(&self, index: usize) -> bool {
         match &self.data {

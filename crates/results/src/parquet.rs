@@ -145,14 +145,14 @@ fn columns_file(
 
 fn nullable_file(table: &FlatTable) -> Result<Vec<u8>, ParquetError> {
     let fields = table.columns.iter();
-    let fields = fields.map(|own| field(&own.name, own.data().kind(), Repetition::OPTIONAL));
+    let fields = fields.map(|own| field(&own.name, own.data.kind(), Repetition::OPTIONAL));
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .build();
     let fields = fields.collect::<Result<_, _>>()?;
     group_file("rows", fields, properties, |group| {
         let mut columns = table.columns.iter();
-        columns.try_for_each(|column| write_column(group, column.data(), Some(column)))
+        columns.try_for_each(|column| write_column(group, &column.data, Some(column)))
     })
 }
 

@@ -202,14 +202,14 @@ fn values(name: &str, tables: &[FlatTable]) -> Values {
         let mut found = parts.iter().filter_map(|(column, _)| *column);
         found.all(kind)
     };
-    if all(|column| matches!(column.data(), ColumnData::F64(_))) {
-        return series(name, &parts, |column, row| match column.data() {
+    if all(|column| matches!(column.data, ColumnData::F64(_))) {
+        return series(name, &parts, |column, row| match &column.data {
             ColumnData::F64(values) => values.get(row).copied(),
             _ => None,
         });
     }
     // A number that no signed one holds makes its column text.
-    let whole = all(|column| match column.data() {
+    let whole = all(|column| match &column.data {
         ColumnData::U32(_) => true,
         ColumnData::U64(values) => {
             let mut values = values.iter().enumerate();
@@ -218,7 +218,7 @@ fn values(name: &str, tables: &[FlatTable]) -> Values {
         _ => false,
     });
     if whole {
-        return series(name, &parts, |column, row| match column.data() {
+        return series(name, &parts, |column, row| match &column.data {
             ColumnData::U32(values) => values.get(row).copied().map(i64::from),
             ColumnData::U64(values) => i64::try_from(*values.get(row)?).ok(),
             _ => None,
