@@ -25,7 +25,7 @@ impl InputFile {
     ///
     /// # Errors
     /// An I/O error naming the file.
-    pub fn hash(role: &str, path: &Path, rows: Option<u64>) -> Result<Self, ResultsError> {
+    pub fn hash(role: &str, path: &Path) -> Result<Self, ResultsError> {
         let io = |source| ResultsError::io("read", path, source);
         let mut file = std::fs::File::open(path).map_err(io)?;
         let mut hasher = Sha256::new();
@@ -36,18 +36,18 @@ impl InputFile {
             name: name.to_string_lossy().into_owned(),
             sha256: hex::encode(hasher.finalize()),
             bytes,
-            rows,
+            rows: None,
         })
     }
 
-    /// An input that is part of the program (an embedded stream), hashed from memory.
-    pub fn embedded(role: &str, name: &str, content: &[u8], rows: Option<u64>) -> Self {
+    /// The prompts of a stream, hashed from memory.
+    pub fn stream(name: &str, content: &[u8], rows: u64) -> Self {
         Self {
-            role: role.to_owned(),
+            role: "stream".to_owned(),
             name: name.to_owned(),
             sha256: hex::encode(Sha256::digest(content)),
             bytes: content.len() as u64,
-            rows,
+            rows: Some(rows),
         }
     }
 }
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_sha256() {
-        let file = InputFile::embedded("stream", "abc", b"abc", Some(1));
+        let file = InputFile::stream("abc", b"abc", 1);
         assert_eq!(
             file.sha256,
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -77,7 +77,7 @@ impl<'a> Job<'a> {
     pub(super) fn inputs(&mut self, start: Option<&Path>) -> Result<Vec<InputFile>> {
         let mut inputs = Vec::new();
         for path in model_files(&self.drafter.path)? {
-            inputs.push(InputFile::hash("drafter", &path, None)?);
+            inputs.push(InputFile::hash("drafter", &path)?);
         }
         for (name, target) in &self.targets {
             let files = match &target.recorded {
@@ -85,12 +85,12 @@ impl<'a> Job<'a> {
                 None => model_files(&target.text.path)?,
             };
             for path in files {
-                inputs.push(InputFile::hash(name, &path, None)?);
+                inputs.push(InputFile::hash(name, &path)?);
             }
         }
         for arm in &self.config.arms {
             if let Some(path) = &arm.head.path {
-                inputs.push(InputFile::hash("acceptance head", path, None)?);
+                inputs.push(InputFile::hash("acceptance head", path)?);
             }
         }
         for (index, segment) in self.config.segments.iter().enumerate() {
@@ -99,15 +99,14 @@ impl<'a> Job<'a> {
                 self.tally.of += prompts.len();
                 let name = format!("{} {}", segment.task, split.name());
                 let content = serde_json::to_vec(&prompts)?;
-                let rows = Some(prompts.len() as u64);
-                inputs.push(InputFile::embedded("stream", &name, &content, rows));
+                inputs.push(InputFile::stream(&name, &content, prompts.len() as u64));
             }
         }
         if let Some(root) = start {
             let saved = SavedState::of_job(root);
             for arm in saved.map_err(OnlineError::at("the state it starts from"))? {
                 for path in arm.files()? {
-                    inputs.push(InputFile::hash("state", &path, None)?);
+                    inputs.push(InputFile::hash("state", &path)?);
                 }
             }
         }
