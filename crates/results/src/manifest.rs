@@ -377,14 +377,4 @@ mod tests {
             (2.0, 1.0)
         );
     }
-
-    #[test]
-    fn coordinates_are_found_by_axis() {
-        let cell = CellInfo {
-            coordinates: vec![("target".into(), "L".into())],
-            ..CellInfo::default()
-        };
-        assert_eq!(cell.coordinate("target"), Some("L"));
-        assert_eq!(cell.coordinate("task"), None);
-    }
 }

@@ -302,15 +302,6 @@ mod tests {
     }
 
     #[test]
-    fn rows_survive_transposition() {
-        let rows = vec![update(1.0), update(2.0)];
-        assert_eq!(
-            UpdateRow::from_columns(UpdateRow::to_columns(&rows)),
-            Ok(rows)
-        );
-    }
-
-    #[test]
     fn a_wrong_column_is_named_by_its_index() {
         let mut columns = UpdateRow::to_columns(&[update(1.0)]);
         columns[5] = ColumnData::U32(vec![1]);

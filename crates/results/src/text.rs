@@ -264,17 +264,6 @@ mod tests {
     }
 
     #[test]
-    fn a_row_keeps_what_its_rounds_said() {
-        let mut row = prompt(0, "1 2 3 4 5 6");
-        row.judged_rounds = 2;
-        let rounds = [round(0, 0, 4, 2), round(0, 1, 4, 2)];
-        let said = text_facts(&[&row], Some(&rounds))[0];
-        said.fresh.unwrap().keep(&mut row);
-        assert_eq!(text_facts(&[&row], None)[0], said);
-        assert_eq!(cell_facts(&[row], &[])[&0], said);
-    }
-
-    #[test]
     fn equal_answers_are_counted() {
         let rows = [prompt(0, "1 2"), prompt(1, "1 2"), prompt(2, "3")];
         let rows: Vec<&PromptRow> = rows.iter().collect();

@@ -231,11 +231,6 @@ mod tests {
     }
 
     #[test]
-    fn no_drop_is_recovered_after_the_first_window() {
-        assert_eq!(recovered(&prompts(&[0.3; 12]), 3, 0.3), Some(3));
-    }
-
-    #[test]
     fn a_segment_shorter_than_a_window_has_no_recovery() {
         assert_eq!(ends(&prompts(&[0.3]), 2), None);
         assert_eq!(ends(&[], 0), None);
