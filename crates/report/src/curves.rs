@@ -101,19 +101,19 @@ fn curves_of(streams: &Streams, arms: &[&str], window: usize, value: ValueOf) ->
     let mut curves = Vec::new();
     for segment in &streams.segments {
         for arm in arms {
-            let lengths = streams.lengths(arm, segment.index);
-            let length = lengths.iter().map(|(_, length)| *length).min();
+            let Some(seeds) = streams.by_seed(arm, segment.index) else {
+                continue;
+            };
+            let length = seeds.values().map(Vec::len).min().unwrap_or(0);
             let point = |seen: usize| {
                 let from = seen.saturating_sub(window);
-                let values: Vec<_> = lengths
-                    .iter()
-                    .map(|(seed, _)| value(arm, segment.index, *seed, from, seen))
+                let values: Vec<_> = seeds
+                    .keys()
+                    .map(|seed| value(arm, segment.index, *seed, from, seen))
                     .collect();
                 Band::of(&values).map(|band| (seen, band))
             };
-            let points: Vec<_> = (warm_up(window)..=length.unwrap_or(0))
-                .filter_map(point)
-                .collect();
+            let points: Vec<_> = (warm_up(window)..=length).filter_map(point).collect();
             if !points.is_empty() {
                 curves.push(Curve {
                     arm: (*arm).to_owned(),

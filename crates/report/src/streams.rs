@@ -194,14 +194,6 @@ impl<'a> Streams<'a> {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Seeds with answers of an arm in a segment, and their numbers of answers.
-    pub fn lengths(&self, arm: &str, segment: u32) -> Vec<(u64, usize)> {
-        let by_seed = self.by_seed(arm, segment).into_iter().flatten();
-        by_seed
-            .map(|(seed, answers)| (*seed, answers.len()))
-            .collect()
-    }
-
     pub fn answers<'b>(&'b self, arm: &'b str) -> impl Iterator<Item = &'a Answer> + 'b {
         let segments = self.segments.iter();
         segments.flat_map(move |segment| {
@@ -210,7 +202,8 @@ impl<'a> Streams<'a> {
         })
     }
 
-    fn by_seed(&self, arm: &str, segment: u32) -> Option<&BTreeMap<u64, Vec<&'a Answer>>> {
+    /// Answers of an arm in a segment, each seed's in stream order; `None` if there are none.
+    pub fn by_seed(&self, arm: &str, segment: u32) -> Option<&BTreeMap<u64, Vec<&'a Answer>>> {
         self.answers.get(&segment)?.get(arm)
     }
 

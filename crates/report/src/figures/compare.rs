@@ -75,11 +75,10 @@ pub fn comparable(streams: &Streams) -> Metric {
 /// seeds.
 fn at_the_end(streams: &Streams, metric: Metric, pair: ArmPair, segment: u32) -> Option<Estimate> {
     let last = |arm: &str| -> Vec<(u64, &Answer)> {
-        let seeds = streams.lengths(arm, segment).into_iter();
-        let last = seeds.flat_map(|(seed, length)| {
-            let own = streams.stream(arm, segment, seed).iter();
-            let own = own.skip(length - length.div_ceil(4));
-            own.map(move |answer| (seed, *answer))
+        let seeds = streams.by_seed(arm, segment).into_iter().flatten();
+        let last = seeds.flat_map(|(seed, all)| {
+            let own = all.iter().skip(all.len() - all.len().div_ceil(4));
+            own.map(move |answer| (*seed, *answer))
         });
         last.collect()
     };
