@@ -1,7 +1,7 @@
 //! Curves over a stream: trailing averages over the number of prompts.
 
 use crate::estimates::extent;
-use crate::streams::{Segment, Streams, over, over_by};
+use crate::streams::{Segment, Streams, over};
 use results::{Answer, Metric, Sums};
 
 /// Mean over seeds, with the minimum and maximum over seeds.
@@ -71,7 +71,7 @@ pub fn curves_by(
 ) -> Vec<Curve> {
     curves_of(streams, arms, window, &|arm, segment, seed, from, to| {
         let recent = streams.stream(arm, segment, seed).get(from..to)?;
-        over_by(sums, recent.iter().copied())
+        Sums::total(recent.iter().copied().filter_map(sums))
     })
 }
 

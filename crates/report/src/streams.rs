@@ -301,13 +301,6 @@ fn give_titles(segments: &mut [Segment]) {
 
 /// A metric over some answers; `None` if it is not defined.
 pub fn over<'a>(metric: Metric, answers: impl IntoIterator<Item = &'a Answer>) -> Option<f64> {
-    over_by(&|answer| metric.sums(answer), answers)
-}
-
-/// A ratio over some answers, from the sums of each.
-pub fn over_by<'a>(
-    sums: &dyn Fn(&Answer) -> Option<Sums>,
-    answers: impl IntoIterator<Item = &'a Answer>,
-) -> Option<f64> {
-    Sums::total(answers.into_iter().filter_map(sums))
+    let answers = answers.into_iter();
+    Sums::total(answers.filter_map(|answer| metric.sums(answer)))
 }

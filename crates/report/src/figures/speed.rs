@@ -13,7 +13,7 @@ use crate::estimates::extent;
 use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
 use crate::root::Stage;
-use crate::streams::{Place, Segment, Streams, other_axes, over_by};
+use crate::streams::{Place, Segment, Streams, other_axes};
 use results::{Answer, Split, Sums};
 use std::collections::BTreeMap;
 
@@ -160,8 +160,10 @@ fn at_the_end(streams: &Streams, plain: Plain, rates: &PlainRates) -> Option<Str
         let last = seeds.flat_map(|seed| seed.iter().rev().take(seed.len().div_ceil(4)));
         last.copied().collect()
     };
-    let of =
-        |arm: &str, segment: u32| over_by(&|answer| speed(plain, answer), quarter(arm, segment));
+    let of = |arm: &str, segment: u32| {
+        let answers = quarter(arm, segment).into_iter();
+        Sums::total(answers.filter_map(|answer| speed(plain, answer)))
+    };
     let ratios = streams.segments.iter().filter_map(|segment| {
         let below = match plain {
             Plain::Counted => 1.0,
