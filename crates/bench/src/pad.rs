@@ -96,12 +96,9 @@ impl PadArgs {
             })
         };
         let mut table = search(self.ratio, &mut one)?;
-        let best = closest(&table, self.ratio);
         table.sort_by_key(|row| row.units);
-        let best = table
-            .iter()
-            .find(|row| row.units == best)
-            .ok_or_else(|| anyhow::anyhow!("nothing was measured"))?;
+        let best = closest(&table, self.ratio);
+        let best = best.ok_or_else(|| anyhow::anyhow!("nothing was measured"))?;
         if self.json {
             let json = serde_json::json!({
                 "draft_pad": self.draft_pad,
@@ -205,12 +202,11 @@ fn proposal(table: &[Measured], ratio: f64) -> Option<usize> {
     table.iter().all(|row| row.units != next).then_some(next)
 }
 
-fn closest(table: &[Measured], ratio: f64) -> usize {
+fn closest(table: &[Measured], ratio: f64) -> Option<&Measured> {
     let distance = |row: &Measured| (row.ratio / ratio).ln().abs();
     table
         .iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)))
-        .map_or(0, |row| row.units)
 }
 
 #[cfg(test)]
@@ -243,14 +239,14 @@ mod tests {
         })
         .unwrap();
         // 0.2 + 0.02 * 30 + 0.02 * 10 = 1
-        assert_eq!(closest(&table, 0.07), 30);
+        assert_eq!(closest(&table, 0.07).unwrap().units, 30);
         assert!(asked <= 6, "{asked} measurements");
     }
 
     #[test]
     fn a_target_that_is_dear_enough_is_left_alone() {
         let table = search(0.07, &mut |n| Ok(at(n, 2.0))).unwrap();
-        assert_eq!(closest(&table, 0.07), 0);
+        assert_eq!(closest(&table, 0.07).unwrap().units, 0);
         assert_eq!(table.len(), 1);
     }
 
