@@ -117,7 +117,7 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
     if wants(FigureName::Positions) {
         tables.extend(positions::table(&source));
     }
-    tables.push(quality::table(&source));
+    tables.extend(quality::table(&source));
 
     let streaming = streamed.as_ref().unwrap_or(&stage);
     let mut figures = Vec::new();

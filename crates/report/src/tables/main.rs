@@ -2,7 +2,7 @@
 //! paper's values.
 
 use super::{Source, joined};
-use crate::model::{Entry, Head, Number, Table};
+use crate::model::{Entry, Number, Table};
 use crate::names::sentence;
 use crate::paper::Where;
 use results::Metric;
@@ -10,47 +10,48 @@ use results::Metric;
 /// The overview (if a table cell has several metrics) and the table of every metric.
 pub fn tables(source: &Source, metrics: &[Metric]) -> Vec<Table> {
     if source.column_axis().is_none() {
-        return vec![values(source, metrics)];
+        return values(source, metrics).into_iter().collect();
     }
     let mut tables = Vec::new();
     if metrics.len() > 1 {
-        tables.push(overview(source, metrics));
+        tables.extend(overview(source, metrics));
     }
-    tables.extend(metrics.iter().map(|&metric| of_metric(source, metric)));
+    for &metric in metrics {
+        tables.extend(of_metric(source, metric));
+    }
     tables
 }
 
 /// The table without a column axis: one column per metric.
-fn values(source: &Source, metrics: &[Metric]) -> Table {
+fn values(source: &Source, metrics: &[Metric]) -> Option<Table> {
     let axes = source.row_axes();
     let entry = |metric, at: &Where| source.entry(metric, at);
-    let (head, rows) = source.by_metric(axes, &source.places(axes), metrics, entry);
-    Table {
-        id: "values".to_owned(),
-        title: "Values".to_owned(),
-        lead: "What each column means stands at the end of the page.".to_owned(),
-        head,
-        rows,
-    }
+    Table::of(
+        "values",
+        "Values",
+        "What each column means stands at the end of the page.",
+        source.by_metric(axes, &source.places(axes), metrics, entry),
+    )
 }
 
-fn overview(source: &Source, metrics: &[Metric]) -> Table {
+fn overview(source: &Source, metrics: &[Metric]) -> Option<Table> {
     let names: Vec<&str> = metrics.iter().map(|metric| metric.title()).collect();
+    let (titles, columns) = (source.column_titles(), source.columns());
     let of_place = |place: &Where| {
         let mut row = source.labels(source.row_axes(), place);
-        for column in source.columns() {
-            row.push(numbers(source, metrics, &joined(place, &column)));
+        for (title, column) in titles.iter().zip(&columns) {
+            let entry = numbers(source, metrics, &joined(place, column));
+            row.push((title.as_str(), entry));
         }
         row
     };
     let places = source.places(source.row_axes());
-    Table {
-        id: "overview".to_owned(),
-        title: "At a glance".to_owned(),
-        lead: format!("Each entry: {}.", names.join(" · ")),
-        head: heads(source, false),
-        rows: places.iter().map(of_place).collect(),
-    }
+    Table::of(
+        "overview",
+        "At a glance",
+        format!("Each entry: {}.", names.join(" · ")),
+        places.iter().map(of_place).collect(),
+    )
 }
 
 /// The metrics of one place side by side, without intervals.
@@ -76,17 +77,18 @@ fn numbers(source: &Source, metrics: &[Metric], at: &Where) -> Entry {
     Entry::Numbers { numbers }
 }
 
-fn of_metric(source: &Source, metric: Metric) -> Table {
-    let columns = source.columns();
+fn of_metric(source: &Source, metric: Metric) -> Option<Table> {
+    let (titles, columns) = (source.column_titles(), source.columns());
     let of_place = |place: &Where| {
         let mut row = source.labels(source.row_axes(), place);
         let places: Vec<Where> = columns.iter().map(|column| joined(place, column)).collect();
-        row.extend(places.iter().map(|at| source.entry(metric, at)));
+        for (title, at) in titles.iter().zip(&places) {
+            row.push((title.as_str(), source.entry(metric, at)));
+        }
         if columns.len() > 1 {
             let mean = source.estimates.mean(metric, places.iter());
-            row.push(Entry::or_dash(
-                mean.map(|mean| source.number(metric, &mean, place)),
-            ));
+            let mean = mean.map(|mean| source.number(metric, &mean, place));
+            row.push(("mean", Entry::or_dash(mean)));
         }
         row
     };
@@ -97,20 +99,10 @@ fn of_metric(source: &Source, metric: Metric) -> Table {
             " Mean: the arithmetic mean of the row's values, one a {axis}."
         ));
     }
-    Table {
-        id: metric.name().to_owned(),
-        title: sentence(metric.title()),
+    Table::of(
+        metric.name(),
+        sentence(metric.title()),
         lead,
-        head: heads(source, columns.len() > 1),
-        rows: places.iter().map(of_place).collect(),
-    }
-}
-
-fn heads(source: &Source, with_mean: bool) -> Vec<Head> {
-    let mut heads = Source::heads(source.row_axes());
-    heads.extend(source.column_heads());
-    if with_mean {
-        heads.push(Head::numbers("mean"));
-    }
-    heads
+        places.iter().map(of_place).collect(),
+    )
 }

@@ -14,7 +14,7 @@ pub mod stream;
 pub mod sweep;
 
 use crate::estimates::Estimates;
-use crate::model::{Entry, Head, Number};
+use crate::model::{Entry, Number};
 use crate::paper::Where;
 use crate::root::Stage;
 use crate::spec::Experiment;
@@ -55,23 +55,22 @@ impl Source<'_> {
         self.row_axes().iter().cloned().chain(columns).collect()
     }
 
-    /// Head and rows of a table: one row per place, one column per metric with the entries of
-    /// `entry`.
-    pub fn by_metric(
+    /// Rows of a table: one per place, with a column per metric that has the entries of `entry`.
+    pub fn by_metric<'b>(
         &self,
-        axes: &[String],
+        axes: &'b [String],
         places: &[Where],
         metrics: &[Metric],
         entry: impl Fn(Metric, &Where) -> Entry,
-    ) -> (Vec<Head>, Vec<Vec<Entry>>) {
-        let mut head = Self::heads(axes);
-        head.extend(metrics.iter().map(|metric| Head::numbers(metric.title())));
+    ) -> Vec<Vec<(&'b str, Entry)>> {
         let row = |at: &Where| {
             let mut row = self.labels(axes, at);
-            row.extend(metrics.iter().map(|&metric| entry(metric, at)));
+            for &metric in metrics {
+                row.push((metric.title(), entry(metric, at)));
+            }
             row
         };
-        (head, places.iter().map(row).collect())
+        places.iter().map(row).collect()
     }
 
     /// Axis of the columns, if it has values.
@@ -120,21 +119,18 @@ impl Source<'_> {
         planned || self.estimates.matching(at).next().is_some()
     }
 
-    pub fn heads(axes: &[String]) -> Vec<Head> {
-        axes.iter().map(|axis| Head::words(axis)).collect()
-    }
-
-    /// The entries of a place on the given axes.
-    pub fn labels(&self, axes: &[String], at: &Where) -> Vec<Entry> {
-        let label = |axis: &String| {
+    /// The entries of a place on the given axes, each with its axis.
+    pub fn labels<'b>(&self, axes: &'b [String], at: &Where) -> Vec<(&'b str, Entry)> {
+        let mut labels = Vec::new();
+        for axis in axes {
             let value = at.get(axis).map_or("", String::as_str);
-            Entry::text(if axis == "segment" {
-                self.segment_title(value)
-            } else {
-                value.to_owned()
-            })
-        };
-        axes.iter().map(label).collect()
+            let text = match axis.as_str() {
+                "segment" => self.segment_title(value),
+                _ => value.to_owned(),
+            };
+            labels.push((axis.as_str(), Entry::text(text)));
+        }
+        labels
     }
 
     /// `2 code`: a segment's number with its content.
@@ -160,10 +156,10 @@ impl Source<'_> {
         }
     }
 
-    /// The heads of the columns, which are numbers.
-    pub fn column_heads(&self) -> Vec<Head> {
-        let head = |column: &Where| Head::numbers(&self.column_title(column));
-        self.columns().iter().map(head).collect()
+    /// The titles of the columns.
+    pub fn column_titles(&self) -> Vec<String> {
+        let title = |column: &Where| self.column_title(column);
+        self.columns().iter().map(title).collect()
     }
 
     pub fn entry(&self, metric: Metric, at: &Where) -> Entry {

@@ -21,15 +21,12 @@ pub fn table(source: &Source) -> Option<Table> {
     let mut places = source.places(&axes);
     places.retain(|at| source.estimates.value(Metric::NgramShare, at).is_some());
     let bare = |metric, at: &Where| source.bare_entry(metric, at);
-    let (head, rows) = source.by_metric(&axes, &places, &METRICS, bare);
-    (!rows.is_empty()).then(|| Table {
-        id: "ngrams".to_owned(),
-        title: "What n-grams are worth".to_owned(),
-        lead: "An n-gram that is accepted saves the round that its target token would have taken. Where few of \
-               the proposed tokens are n-grams, or where they are accepted less often than the others, merging \
-               them can gain little."
-            .to_owned(),
-        head,
-        rows,
-    })
+    Table::of(
+        "ngrams",
+        "What n-grams are worth",
+        "An n-gram that is accepted saves the round that its target token would have taken. Where \
+         few of the proposed tokens are n-grams, or where they are accepted less often than the \
+         others, merging them can gain little.",
+        source.by_metric(&axes, &places, &METRICS, bare),
+    )
 }

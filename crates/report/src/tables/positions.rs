@@ -1,7 +1,7 @@
 //! Acceptance by position in the draft, and tokens a round.
 
 use super::Source;
-use crate::model::{Entry, Head, Table};
+use crate::model::{Entry, Table};
 use crate::paper::Where;
 use crate::positions::{Judged, MOST};
 use results::Metric;
@@ -26,27 +26,27 @@ pub fn table(source: &Source) -> Option<Table> {
     let found: Vec<_> = found.collect();
     let judged = |counts: &[Judged; MOST]| counts.iter().take_while(|own| own.judged > 0).count();
     let width = found.iter().map(|(_, counts)| judged(counts)).max()?;
+    let titles: Vec<String> = (1..=width).map(|place| format!("token {place}")).collect();
     let row = |(at, counts): &(Where, [Judged; MOST])| {
         let mut row = source.labels(&axes, at);
-        row.push(source.bare_entry(LENGTH, at));
-        let rates = counts.iter().take(width);
-        row.extend(rates.map(|count| Entry::printed(count.rate(), 2, "")));
+        row.push((LENGTH.title(), source.bare_entry(LENGTH, at)));
+        for (title, count) in titles.iter().zip(counts) {
+            row.push((title.as_str(), Entry::printed(count.rate(), 2, "")));
+        }
         row
     };
-    let mut head = Source::heads(&axes);
-    head.push(Head::numbers(LENGTH.title()));
-    head.extend((1..=width).map(|place| Head::numbers(&format!("token {place}"))));
-    Some(Table {
-        id: "positions".to_owned(),
-        title: "Acceptance by position in the draft".to_owned(),
-        lead: format!(
-            "Of the rounds whose draft had a token at a position and in which all tokens before it were accepted, the \
-             share in which it was accepted too; the product up to a position is how often a draft stands so far. \
-             Others call tokens per round the mean accepted length. Positions after the {MOST}th are left out."
-        ),
-        head,
-        rows: found.iter().map(row).collect(),
-    })
+    let lead = format!(
+        "Of the rounds whose draft had a token at a position and in which all tokens before it \
+         were accepted, the share in which it was accepted too; the product up to a position is \
+         how often a draft stands so far. Others call tokens per round the mean accepted length. \
+         Positions after the {MOST}th are left out."
+    );
+    Table::of(
+        "positions",
+        "Acceptance by position in the draft",
+        lead,
+        found.iter().map(row).collect(),
+    )
 }
 
 fn counts(source: &Source, axes: &[String]) -> Counts {

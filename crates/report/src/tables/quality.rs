@@ -35,7 +35,7 @@ pub fn modelled(source: &Source) -> bool {
 }
 
 /// One row per table cell of the page.
-pub fn table(source: &Source) -> Table {
+pub fn table(source: &Source) -> Option<Table> {
     let metrics: Vec<Metric> = METRICS
         .into_iter()
         .filter(|metric| source.stage.spec.exclusive || !metric.is_timed())
@@ -43,15 +43,12 @@ pub fn table(source: &Source) -> Table {
         .collect();
     let axes = source.axes();
     let bare = |metric, at: &Where| source.bare_entry(metric, at);
-    let (head, rows) = source.by_metric(&axes, &source.places(&axes), &metrics, bare);
-    Table {
-        id: "text".to_owned(),
-        title: "What the answers are like".to_owned(),
-        lead: "Drafters are accepted most where a target loops or repeats itself. Read a speedup with \
-               the shares beside it: of looping tokens, of answers cut by the limit, of different \
-               answers, and with the acceptance outside of loops and formulas."
-            .to_owned(),
-        head,
-        rows,
-    }
+    Table::of(
+        "text",
+        "What the answers are like",
+        "Drafters are accepted most where a target loops or repeats itself. Read a speedup with \
+         the shares beside it: of looping tokens, of answers cut by the limit, of different \
+         answers, and with the acceptance outside of loops and formulas.",
+        source.by_metric(&axes, &source.places(&axes), &metrics, bare),
+    )
 }

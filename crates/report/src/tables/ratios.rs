@@ -2,7 +2,7 @@
 
 use super::sweep::{Family, families};
 use super::{Source, joined, with_arm};
-use crate::model::{Entry, Head, Table};
+use crate::model::{Entry, Table};
 use crate::paper::Where;
 use results::{Estimate, Metric};
 use std::slice;
@@ -30,7 +30,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     if ratios.is_empty() {
         return None;
     }
-    let columns = source.columns();
+    let (titles, columns) = (source.column_titles(), source.columns());
     let mut axes = source.row_axes().to_vec();
     axes.retain(|axis| axis != "arm");
     let families = families(source);
@@ -45,9 +45,9 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
         for place in source.places(&axes) {
             for &metric in metrics {
                 let arms = format!("{} / {}", title(above), title(below));
-                let mut row = vec![Entry::text(arms)];
+                let mut row = vec![("arms", Entry::text(arms))];
                 row.extend(source.labels(&axes, &place));
-                row.push(Entry::text(metric.title()));
+                row.push(("metric", Entry::text(metric.title())));
                 let at = |arm: &str, column: &Where| {
                     let at = joined(&place, column);
                     let fastest = fastest(source, swept(arm), by, &at);
@@ -60,20 +60,15 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
                         below: at(below, column),
                     })
                     .collect();
-                row.extend(pairs.iter().map(|pair| entry(source, metric, pair)));
+                for (title, pair) in titles.iter().zip(&pairs) {
+                    row.push((title.as_str(), entry(source, metric, pair)));
+                }
                 if columns.len() > 1 {
-                    row.push(of_means(source, metric, &pairs));
+                    row.push(("ratio of means", of_means(source, metric, &pairs)));
                 }
                 rows.push(row);
             }
         }
-    }
-    let mut head = vec![Head::words("arms")];
-    head.extend(Source::heads(&axes));
-    head.push(Head::words("metric"));
-    head.extend(source.column_heads());
-    if columns.len() > 1 {
-        head.push(Head::numbers("ratio of means"));
     }
     let mut lead =
         "The first arm's value over the second's on the same prompts and seeds; the interval \
@@ -95,13 +90,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
             by.title()
         ));
     }
-    Some(Table {
-        id: "ratios".to_owned(),
-        title: "Arm over arm".to_owned(),
-        lead,
-        head,
-        rows,
-    })
+    Table::of("ratios", "Arm over arm", lead, rows)
 }
 
 /// The variant of a swept arm with the maximum of a metric at a place.

@@ -102,8 +102,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
                     continue;
                 };
                 let mut row = vec![("arm swept", Entry::text(family.name))];
-                let titles = axes.iter().map(String::as_str);
-                row.extend(titles.zip(source.labels(&axes, &at)));
+                row.extend(source.labels(&axes, &at));
                 row.push(("metric", Entry::text(metric.title())));
                 row.extend(best);
                 rows.push(row);
