@@ -325,33 +325,25 @@ fn is_rule(entry: &str) -> bool {
 fn verdicts(folders: &[(String, Vec<Judged>)]) -> Result<Table, String> {
     let judged = folders.iter().flat_map(|(_, judged)| judged);
     let claims = distinct(judged.map(|own| (own.claim.as_str(), own.metric.as_str())));
-    if claims.is_empty() {
-        return Err("none of these folders has claims of the paper".to_owned());
-    }
-    let mut head = vec![Head::words("claim"), Head::words("metric")];
-    head.extend(folders.iter().map(|(title, judged)| {
+    let title = |(title, judged): &(String, Vec<Judged>)| {
         let seeds = judged.iter().map(|judged| judged.seeds).max();
-        Head::words(&format!(
-            "{title} ({})",
-            of_noun(seeds.unwrap_or(0), "seed")
-        ))
-    }));
+        format!("{title} ({})", of_noun(seeds.unwrap_or(0), "seed"))
+    };
+    let titles: Vec<String> = folders.iter().map(title).collect();
     let row = |&(claim, metric): &(&str, &str)| {
-        let mut row = vec![Entry::text(claim), Entry::text(metric)];
-        row.extend(folders.iter().map(|(_, judged)| {
+        let mut row = vec![
+            ("claim", Entry::text(claim)),
+            ("metric", Entry::text(metric)),
+        ];
+        for (title, (_, judged)) in titles.iter().zip(folders) {
             let own = |judged: &&Judged| judged.claim == claim && judged.metric == metric;
             let own: Vec<&Judged> = judged.iter().filter(own).collect();
-            Entry::text(counted(&own))
-        }));
+            row.push((title.as_str(), Entry::text(counted(&own))));
+        }
         row
     };
-    Ok(Table {
-        id: "verdicts".to_owned(),
-        title: String::new(),
-        lead: String::new(),
-        head,
-        rows: claims.iter().map(row).collect(),
-    })
+    let table = Table::of("verdicts", "", "", claims.iter().map(row).collect());
+    table.ok_or_else(|| "none of these folders has claims of the paper".to_owned())
 }
 
 /// The ratio of the means over all groups, then the number of groups in which the claim holds.
