@@ -3,6 +3,7 @@
 use crate::arm::ArmConfig;
 use crate::report::{LauncherConfig, ReportConfig};
 use crate::settings::ModelsConfig;
+use serde::Serialize;
 
 /// An experiment without its jobs, from which the record of a run (`results::RunRecord`) and
 /// launchers are made.
@@ -30,7 +31,7 @@ pub struct Experiment {
 }
 
 /// An axis of the grid.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Axis {
     /// `seed`, `target`, `task`, a dotted key, or a word that a `[[when]]` names.
     pub name: String,

@@ -56,7 +56,7 @@ pub use metrics::Metric;
 pub use parquet::{read_table, write_flat, write_table};
 pub use publish::{cells, publish};
 pub use reader::CellReader;
-pub use record::{Axis, CellSpec, EXPERIMENT_FILE, RECORD_SCHEMA, RunRecord, StageSpec};
+pub use record::{CellSpec, EXPERIMENT_FILE, RECORD_SCHEMA, RunRecord, StageSpec};
 pub use rows::{
     Finish, HeadRow, JudgedRound, NgramRow, PromptRow, RoundRow, Split, UpdateRow, answer_ids,
     answer_text,

@@ -28,8 +28,8 @@ pub struct RunRecord<Job = Value, Page = Value, Paper = Value> {
     pub jobs: Vec<Job>,
     /// Arms in table order.
     pub arms: Vec<ArmInfo>,
-    /// Axes of the grid, in order.
-    pub axes: Vec<Axis>,
+    /// Axes of the grid in order, each with its name and its values.
+    pub axes: Value,
     /// Cells of every stage in order of the plan.
     pub cells: Vec<CellSpec>,
     /// The drafter and all targets.
@@ -42,15 +42,6 @@ pub struct RunRecord<Job = Value, Page = Value, Paper = Value> {
     pub stages: Vec<StageSpec>,
     /// Title of the page; `None` for the name.
     pub title: Option<String>,
-}
-
-/// An axis of the grid.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Axis {
-    /// Its name.
-    pub name: String,
-    /// Its values, as written, in order.
-    pub values: Vec<String>,
 }
 
 /// One stage.
@@ -84,7 +75,7 @@ impl<Job, Page: Default, Paper> RunRecord<Job, Page, Paper> {
             hash: hash.to_owned(),
             jobs,
             arms: Vec::new(),
-            axes: Vec::new(),
+            axes: Value::Array(Vec::new()),
             cells: Vec::new(),
             models: Value::Null,
             paper_data: None,

@@ -11,7 +11,7 @@ use lm::{Device, EngineSettings};
 use models::ModelFolder;
 use models::step::{STEP_CONTEXT, StepTimes, Stepper, measure, shape_engine};
 use report::load_paper;
-use results::{ArmInfo, Axis, CellSpec, StageSpec};
+use results::{ArmInfo, CellSpec, StageSpec};
 use spec_decode::LanguageModel;
 use streams::{DataSource, Split};
 use trace::TraceFile;
@@ -94,13 +94,9 @@ pub fn record(plan: &Plan, all: Vec<JobSpec>) -> Result<RootRecord> {
         from: stage.from.clone(),
         exclusive: stage.exclusive,
     };
-    let axis = |axis: &experiment::Axis| Axis {
-        name: axis.name.clone(),
-        values: axis.values.clone(),
-    };
     Ok(RootRecord {
         title: experiment.title.clone(),
-        axes: experiment.axes.iter().map(axis).collect(),
+        axes: serde_json::to_value(&experiment.axes)?,
         stages: experiment.stages.iter().map(stage).collect(),
         cells: plan.jobs.iter().map(cell).collect(),
         arms,
