@@ -7,7 +7,7 @@ use crate::spec::Experiment;
 use experiment::FigureName;
 use results::{
     Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
-    Split, StageSpec, UpdateRow, cell_facts, cells,
+    Split, StageSpec, UpdateRow, cell_facts,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
@@ -58,8 +58,7 @@ pub struct Wanted {
 }
 
 impl Stage {
-    /// Reads the cells of a stage below `root`: those of the plan in its order; if the plan lists
-    /// none, those in the stage's folder.
+    /// Reads the cells of a stage below `root`, in order of the plan.
     ///
     /// # Errors
     /// A damaged cell.
@@ -69,9 +68,11 @@ impl Stage {
         spec: &StageSpec,
         wanted: Wanted,
     ) -> Result<Self, ReportError> {
+        let own = experiment.cells.iter();
+        let own = own.filter(|cell| cell.stage == spec.name);
         let mut stage = Self {
             spec: spec.clone(),
-            planned: planned(root, experiment, spec)?,
+            planned: own.cloned().collect(),
             cells: Vec::new(),
             missing: Vec::new(),
         };
@@ -119,31 +120,6 @@ impl Stage {
         let cells = self.cells.iter();
         cells.map(|cell| cell.manifest.cell.seed).collect()
     }
-}
-
-/// The planned cells of the stage; those in the folder if the plan lists none.
-fn planned(
-    root: &Path,
-    experiment: &Experiment,
-    spec: &StageSpec,
-) -> Result<Vec<CellSpec>, ReportError> {
-    let own = experiment.cells.iter();
-    let own = own.filter(|cell| cell.stage == spec.name);
-    let mut planned: Vec<CellSpec> = own.cloned().collect();
-    if !planned.is_empty() {
-        return Ok(planned);
-    }
-    let folder = root.join(&spec.name);
-    let dirs = cells(root)?;
-    for dir in dirs.iter().filter(|dir| dir.starts_with(&folder)) {
-        let manifest = Manifest::read(dir)?;
-        planned.push(CellSpec {
-            stage: spec.name.clone(),
-            cell: manifest.cell.name,
-            coordinates: manifest.cell.coordinates,
-        });
-    }
-    Ok(planned)
 }
 
 fn read_cell(
