@@ -28,23 +28,15 @@ pub enum ResultsError {
         /// The layout that this program writes.
         expected: u32,
     },
-    /// A manifest or record is not valid JSON for its type.
-    #[error("{}:{line}: malformed: {message}", path.display())]
+    /// A manifest, a record or a row is not valid JSON for its type.
+    #[error("{}:{line}: {what}: {message}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// One-based line.
         line: usize,
-        /// The parser's error.
-        message: String,
-    },
-    /// A line of JSON is not a valid row.
-    #[error("{}:{line}: malformed row: {message}", path.display())]
-    Journal {
-        /// The file.
-        path: PathBuf,
-        /// One-based line.
-        line: usize,
+        /// `malformed` or `malformed row`.
+        what: &'static str,
         /// The parser's error.
         message: String,
     },
@@ -137,7 +129,7 @@ impl ResultsError {
             Self::Malformed { path, .. } if path.ends_with(crate::EXPERIMENT_FILE) => {
                 "the file was changed or damaged; remove it, `omnidraft run` writes it again"
             }
-            Self::Journal { .. } | Self::Malformed { .. } => {
+            Self::Malformed { .. } => {
                 "the file was edited or damaged; remove the folder and run the cell again"
             }
             Self::MissingTable { .. }

@@ -104,9 +104,10 @@ pub(crate) fn read_journal<R: Row>(path: &Path) -> Result<Vec<R>, ResultsError> 
         if line.last() != Some(&b'\n') {
             break;
         }
-        let row = serde_json::from_slice(line).map_err(|error| ResultsError::Journal {
+        let row = serde_json::from_slice(line).map_err(|error| ResultsError::Malformed {
             path: path.to_path_buf(),
             line: index + 1,
+            what: "malformed row",
             message: without_position(&error),
         })?;
         rows.push(row);

@@ -78,9 +78,10 @@ impl CellReader {
         let text = read_if_there(&path)?.unwrap_or_default();
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {
-            let row = serde_json::from_str(line).map_err(|error| ResultsError::Journal {
+            let row = serde_json::from_str(line).map_err(|error| ResultsError::Malformed {
                 path: path.clone(),
                 line: index + 1,
+                what: "malformed row",
                 message: error.to_string(),
             })?;
             rows.push(row);

@@ -134,6 +134,7 @@ pub(crate) fn parse<T: DeserializeOwned>(
     let malformed = |error: serde_json::Error| ResultsError::Malformed {
         path: path.to_path_buf(),
         line: error.line(),
+        what: "malformed",
         message: error.to_string(),
     };
     let SchemaOnly { schema } = serde_json::from_str(text).map_err(malformed)?;
