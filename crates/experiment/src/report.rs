@@ -19,7 +19,7 @@ pub struct ReportConfig {
     pub columns: Option<String>,
     /// Metrics shown in a cell, in order.
     pub cell: Vec<String>,
-    /// Arms shown, in order, by name or by the name of a swept arm; left out, all.
+    /// Arms shown, in the order of the file, by name or by the name of a swept arm; left out, all.
     pub arms: Vec<String>,
     /// Pairs of arms: the ratio of the first to the second, prompt by prompt, with an interval. The
     /// name of a swept arm stands for its best variant, chosen after the fact; the page says so.
