@@ -25,7 +25,7 @@ pub fn is_installed() -> bool {
     );
     // println! would not be shown for a test that passes.
     let text = "skipped: 1 test, Slurm is not installed (Debian: slurm-wlm, munge)";
-    writeln!(std::io::stderr(), "{text}").unwrap();
+    drop(writeln!(std::io::stderr(), "{text}"));
     false
 }
 
