@@ -4,7 +4,7 @@ use crate::docs_support::repository;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use report::{compare, quoted, quotes};
 
@@ -44,22 +44,32 @@ fn pages_are_what_their_rows_give() {
     );
 }
 
+/// Output of a Python script of the repository; `None`, which is told, where python3 lacks one of
+/// its modules.
+fn python(modules: &str, arguments: &[&str]) -> Option<Output> {
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new("python3");
+        command.args(arguments).current_dir(repository()).output()
+    };
+    let there = run(&["-c", &format!("import {modules}")]);
+    if !there.is_ok_and(|output| output.status.success()) {
+        // println! would not be shown for a test that passes.
+        let text = format!("skipped: 1 test, there is no python3 with {modules}");
+        drop(writeln!(std::io::stderr(), "{text}"));
+        return None;
+    }
+    Some(run(arguments).unwrap())
+}
+
 /// The main numbers of every page, computed from its rows by a script that shares no code with the
 /// program.
 #[test]
 fn pages_have_the_numbers_that_another_program_finds() {
-    let python = |arguments: &[&str]| {
-        let mut command = Command::new("python3");
-        command.args(arguments).current_dir(repository()).output()
-    };
-    let libraries = python(&["-c", "import numpy, pyarrow, tomllib"]);
-    if !libraries.is_ok_and(|output| output.status.success()) {
-        // println! would not be shown for a test that passes.
-        let text = "skipped: 1 test, there is no python3 (3.11) with numpy and pyarrow";
-        writeln!(std::io::stderr(), "{text}").unwrap();
-        return;
-    }
-    let output = python(&["results/recompute.py", "check"]).unwrap();
+    let recomputed = python(
+        "numpy, pyarrow, tomllib",
+        &["results/recompute.py", "check"],
+    );
+    let Some(output) = recomputed else { return };
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}{errors}");
@@ -123,17 +133,8 @@ fn the_page_of_a_gpu_is_what_its_rows_give() {
 /// Peers answer a run's prompts as the run read them. The script has tests of its own.
 #[test]
 fn peers_are_given_the_prompts_of_a_run() {
-    let python = |arguments: &[&str]| {
-        let mut command = Command::new("python3");
-        command.args(arguments).current_dir(repository()).output()
-    };
-    let library = python(&["-c", "import tomllib"]);
-    if !library.is_ok_and(|output| output.status.success()) {
-        let text = "skipped: 1 test, there is no python3 (3.11)";
-        writeln!(std::io::stderr(), "{text}").unwrap();
-        return;
-    }
-    let output = python(&["scripts/peers/test_beside_run.py"]).unwrap();
+    let tested = python("tomllib", &["scripts/peers/test_beside_run.py"]);
+    let Some(output) = tested else { return };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
 }
