@@ -22,6 +22,7 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py positions NAME ...          what a forward of the target over several positions takes
     python3 results/recompute.py curve NAME ARM OTHER        tokens a round of two arms by 32 streamed prompts, and held out
     python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
+    python3 results/recompute.py agreement NAME              how often learner and first weights agree with the target
     python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
     python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
     python3 results/recompute.py drafted NAME STAGE ARM      draft tokens of the drafter a round, beside tokens a round
@@ -582,6 +583,27 @@ def what_learnt(name):
         print("| " + " | ".join([at, arm, *row, f"{all_charged:.2f}x", f"{copied:.2f}"]) + " |")
 
 
+def agreement(name):
+    """Of arms whose last blocks learn: the share of positions at which the drafter agrees with the target before it learns
+    from them, and that of the weights it had at first, at the same positions. Over all updates but the first, and over the
+    last half of them; intervals resample updates. A Markdown table."""
+    heads = ["target, task", "arm", "updates", "positions", "first weights", "learner", "difference", "last half: first weights", "learner", "difference"]
+    print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * (len(heads) - 2))
+    rng = np.random.default_rng(0)
+    for (at, arm), rows in grouped(load(name, "stream", "updates"), "at", "arm").items():
+        rows = sorted((r for r in rows if known(r.get("agreed"))), key=lambda r: r["update"])
+        if not rows:
+            continue
+        all_of = np.array([(r["dm_positions"], r["agreed_first"], r["agreed"]) for r in rows])
+        cells = [f"{len(rows)}", f"{all_of[:, 0].sum():.0f}"]
+        for own in (all_of, all_of[len(all_of) // 2 :]):
+            mean = lambda of: np.average(of[:, 1:], axis=0, weights=of[:, 0])
+            drawn = [np.diff(mean(own[rng.integers(len(own), size=len(own))]))[0] for _ in range(DRAWS)]
+            (first, learner), (low, high) = mean(own), np.percentile(drawn, [2.5, 97.5])
+            cells += [f"{first:.3f}", f"{learner:.3f}", f"{learner - first:+.3f} ({low:+.3f} to {high:+.3f})"]
+        print("| " + " | ".join([at, arm, *cells]) + " |")
+
+
 def never_slower(name, width="32", first="8"):
     """Speed over plain decoding of the same prompts, prefill and learning in, over every `width` prompts in a row after the
     `first` ones, at the same places in all seeds' streams: the least and the mean of them; the least in the stream of one
@@ -675,7 +697,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, by_task, halves, by_segment, kinds, positions, curve, what_learnt, never_slower, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, halves, by_segment, kinds, positions, curve, what_learnt, agreement, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)

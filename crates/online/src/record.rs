@@ -253,6 +253,8 @@ impl Recording<'_> {
             ngram_tokens: update.ngram_tokens as u32,
             grad_norm: update.grad_norm,
             seconds: update.seconds,
+            agreed: update.agreed.map(|agreed| agreed.learner),
+            agreed_first: update.agreed.map(|agreed| agreed.frozen),
         })?)
     }
 

@@ -177,6 +177,10 @@ row! {
         grad_norm: f64,
         /// Seconds of the update.
         seconds: f64,
+        /// Share of fresh positions at which the drafter agreed with the target before this update: in greedy text the emitted token was its best one among the columns of the update, in drawn text the mass that both laws have in common there. Only if the last blocks alone learn, and not in the first update; older tables lack this column.
+        agreed: Option<f64>,
+        /// The same of the weights that the drafter had at first, at the same positions; older tables lack this column.
+        agreed_first: Option<f64>,
     }
 }
 
@@ -298,6 +302,8 @@ mod tests {
             ngram_tokens: 0,
             grad_norm: 0.25,
             seconds: 0.125,
+            agreed: Some(0.5),
+            agreed_first: None,
         }
     }
 

@@ -203,6 +203,8 @@ impl Scene<'_> {
             ngram_tokens: if caches { 90 } else { 0 },
             grad_norm: 1.0,
             seconds: 0.4,
+            agreed: None,
+            agreed_first: None,
         }
     }
 }

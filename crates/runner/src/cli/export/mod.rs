@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use bench::args::print;
 use clap::{Args, ValueEnum};
-use lm::{Checkpoint, GgufType, StoredCheckpoint, StoredType, check_gguf, write_gguf, write_model};
+use lm::{
+    Checkpoint, GgufType, LmConfig, LoraConfig, StoredCheckpoint, StoredType, adapted, check_gguf,
+    write_gguf, write_model,
+};
 use models::{ModelFolder, copy_text, gguf_text};
 use online::{Names, SavedDrafter, SavedState};
 use serde_json::Value;
@@ -117,7 +120,7 @@ impl ExportArgs {
             saved: &saved,
         };
         let said = match form {
-            Written::Adapter => self.write_adapter(&card)?,
+            Written::Adapter => self.write_adapter(drafter.config(), &card)?,
             Written::Folder(stored) => self.write_folder(&drafter, stored, &card)?,
             Written::File(stored) => self.write_file(&drafter, stored, &card)?,
             Written::State => String::new(),
@@ -206,13 +209,14 @@ impl ExportArgs {
         ))
     }
 
-    fn write_adapter(&self, card: &Card<'_>) -> Result<String> {
+    fn write_adapter(&self, config: &LmConfig, card: &Card<'_>) -> Result<String> {
         let Some(adapter) = &card.saved.adapter else {
             bail!(
                 "--adapter: {} learnt, not an adapter\nhint: without --adapter a whole model is written",
                 card.saved.part
             );
         };
+        check_modules(config, &adapter.config)?;
         in_place(&self.out, |folder| {
             adapter.save(folder, &card.base.display().to_string())?;
             write(&folder.join("README.md"), &card.of_adapter())
@@ -313,6 +317,21 @@ fn rounding(
     })
 }
 
+/// Refuses an adapter of matrices that are parts of others in the drafter's files: PEFT finds no
+/// modules of their names.
+fn check_modules(config: &LmConfig, lora: &LoraConfig) -> Result<()> {
+    for part in adapted(config, lora) {
+        let whole = lm::stored(config, &part.weight);
+        if whole != part.weight {
+            bail!(
+                "--adapter: {} is a part of {whole} in the drafter's files, and PEFT loads no adapter of a part\nhint: without --adapter a whole model is written",
+                part.weight
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Writes a folder, whole or not at all.
 fn in_place(out: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let failed =
@@ -350,4 +369,33 @@ fn keep_keys(base: &Path, folder: &Path, stored: StoredType) -> Result<()> {
     own[key] = stored.torch_name().into();
     own["tie_word_embeddings"] = written["tie_word_embeddings"].clone();
     write(&path, &format!("{own:#}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use lm::Projections;
+
+    use super::*;
+
+    #[test]
+    fn adapters_of_fused_matrices_are_refused() {
+        let lora = |names: &str| LoraConfig {
+            rank: 2,
+            alpha: 4.0,
+            projections: serde_json::from_str::<Projections>(names).unwrap(),
+            blocks: 0,
+        };
+        let of = |family: &str| {
+            let json = format!(
+                r#"{{"model_type": "{family}", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+                "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 16}}"#
+            );
+            LmConfig::from_json(&json, "config.json".as_ref()).unwrap()
+        };
+        let all = r#"["q_proj", "v_proj", "o_proj"]"#;
+        assert!(check_modules(&of("llama"), &lora(all)).is_ok());
+        assert!(check_modules(&of("phi3"), &lora(r#"["o_proj", "down_proj"]"#)).is_ok());
+        let refused = check_modules(&of("phi3"), &lora(all)).unwrap_err().to_string();
+        assert!(refused.contains("q_proj.weight is a part of") && refused.contains("qkv_proj.weight"), "{refused}");
+    }
 }
