@@ -18,9 +18,9 @@ const MOST: f64 = 3.0;
 
 /// Running sums of the seconds of rounds, by length.
 ///
-/// A machine has slow spells. A length that was made in one, and seldom after it, would seem dear
-/// for long and would not be made for that reason. All sums therefore follow the machine's pace,
-/// which every round shows for its own length, and an interrupted round counts for a few.
+/// A machine has slow periods. A length measured in one would look expensive, would be avoided, and
+/// so would not be measured again. All sums therefore follow the machine's pace, which each round
+/// shows for its own length. A round counts as at most three times its usual seconds.
 ///
 /// Decisions based on them depend on the machine, so two runs may decide differently. The
 /// distribution of the output does not change, since no decision depends on the target's draws in

@@ -103,7 +103,7 @@ impl<'a> Batch<'a> {
         let all = (batch.positions + batch.ngram_tokens).max(1) as f64;
         batch.position_weight = 1.0 / all;
         let lambda = match terms {
-            // It weighs itself, by p(t).
+            // This loss has the weight p(t) in the place of lambda.
             Terms::Hybrid {
                 ngram: Some(NgramLoss::Pointwise),
                 ..
@@ -296,13 +296,13 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Agreement of a drafter that has these logits with the target at a position, from 0 to 1: in
-/// greedy text 1 if no column is better than the emitted token's, in drawn text the mass that both
-/// distributions have in common, which is the probability that a drafted token is accepted. In both
-/// rows a sampled column stands for others.
+/// Agreement of the drafter with the target at a position, from 0 to 1. In greedy text it is 1 if
+/// no column has a larger logit than the emitted token, else 0. In drawn text it is the mass that
+/// both distributions have in common, which is the probability that a drafted token is accepted.
+/// Both rows include [`Example::stands_for`].
 fn agreement(example: &Example, chunk: &Chunk, logits: &[f32], law: &[f32]) -> Option<f64> {
     if !example.sampled {
-        // A sampled column has its own logit here: what it stands for is no single token's.
+        // Columns are compared as single tokens here, without the others that they stand for.
         let own = |(i, x): (usize, &f32)| x - example.stands_for.get(i).unwrap_or(&0.0);
         let label = label(example, chunk)?;
         let emitted = own((label, logits.get(label)?));
@@ -324,9 +324,9 @@ fn label(example: &Example, chunk: &Chunk) -> Option<usize> {
 
 /// The loss that teaches a chunk of one draft token where the direct term is `loss`.
 ///
-/// A drafter that has read prose gives the end of a turn next to no mass, and the gradient of the
-/// reverse divergence is in proportion to it: such a drafter never learns to end. The likelihood is
-/// what teaches n-grams, which have no mass to begin with either.
+/// A special token is taught by its likelihood. A drafter trained on prose gives the end of a turn
+/// almost no mass, and the gradient of the reverse KL is in proportion to that mass: it would never
+/// teach the drafter to end a turn.
 fn loss_at(loss: DirectLoss, chunk: &Chunk) -> DirectLoss {
     if chunk.special { DirectLoss::Nll } else { loss }
 }
@@ -445,7 +445,7 @@ mod tests {
     fn sampled_text_is_agreed_with_as_often_as_a_draft_is_accepted() {
         let mut example = taught([0.3, 0.6, 0.1]);
         example.sampled = true;
-        // The mass that both laws have in common: 0.2, 0.5 and 0.1. Laws are kept in halves.
+        // The mass that both distributions have in common: 0.2, 0.5 and 0.1. They are in f16.
         let found = agreed(&example, [0.2, 0.5, 0.3]).unwrap();
         assert!((found - 0.8).abs() < 2e-3, "{found}");
         let same = agreed(&example, [0.3, 0.6, 0.1]).unwrap();

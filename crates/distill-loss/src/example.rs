@@ -51,9 +51,9 @@ pub struct Example {
     pub chunks: Vec<Chunk>,
     /// Special tokens of the response, in order.
     pub specials: Vec<Special>,
-    /// Added to the logits of each column, and to the target's, before they are compared: 0 for a column that
-    /// stands for itself, the logarithm of the number it stands for where columns were
-    /// [sampled](Self::narrow). Empty for all 0.
+    /// Term added to the logit and to the target's log-probability of each column before these are
+    /// compared: the logarithm of the number of columns that it stands for. It is 0 unless columns
+    /// were [sampled](Self::narrow). Empty if all are 0.
     pub stands_for: Vec<f32>,
     /// Input of the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
@@ -94,11 +94,11 @@ impl<'a> Response<'a> {
 }
 
 impl Example {
-    /// Aligns the two spellings of a response, of whose tokens `record` has an entry each.
+    /// Aligns the draft tokens of a response with its target tokens. `record` has an entry for each
+    /// target token, and must have been made for the same `terms`.
     ///
-    /// Where the drafter reads another text than the target wrote (normalised, or unknown), nothing is taught. With
-    /// `ends`, a special token and its counterpart are a chunk like any other, though neither has bytes to be aligned
-    /// by. `terms` must be those that were recorded for.
+    /// Text that the drafter reads otherwise (normalised or unknown) is not taught. With `ends`, a
+    /// special token and its counterpart are one chunk, although they have no bytes to align by.
     ///
     /// # Panics
     /// If the prompt is longer than the context.
@@ -246,9 +246,8 @@ impl Example {
             + size_of_val(&self.states[..])
     }
 
-    /// The example cut to what a drafter with this many positions can read: the end, after the first token where
-    /// that is a special one, as such a drafter drafts from the end of a text too long for it. The part that
-    /// is cut off is not learnt.
+    /// The example cut to `positions` tokens, as the drafter reads a text that is too long for it:
+    /// its end, after the first token if that is special. The part that is cut off is not learnt.
     pub fn within(mut self, positions: usize, vocabulary: &Vocabulary<DraftId>) -> Self {
         let first = self.ids.first().map(|id| DraftId::new(*id));
         let special = first.is_some_and(|id| vocabulary.bytes(id).is_none());
@@ -267,8 +266,8 @@ impl Example {
     }
 }
 
-/// Joins a special draft token and the special target token it is mapped to where both stand at
-/// the same offset, in order. [`align_offsets`] knows lengths only, and they have none.
+/// Joins a special draft token with the special target token that it is mapped to, if both are at
+/// the same offset. [`align_offsets`] cannot do so, because special tokens have length 0.
 fn pair_specials(
     spans: Vec<AlignedSpan>,
     draft: &[DraftId],

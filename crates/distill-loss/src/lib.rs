@@ -31,10 +31,10 @@
 //! those draft tokens become more likely ([`NgramLoss`], in draft space). [`alm`] replaces both: it compares
 //! likelihoods of aligned chunks only. [`Example::new`] aligns the text and so finds the positions of each term.
 //!
-//! Special tokens, the end of a turn among them, are taught by [`negative_log_likelihood`] in the sum
-//! of the direct positions, whichever loss that is. The gradient of the reverse divergence at a token
-//! is in proportion to the drafter's own mass there, and a drafter that has read prose gives such
-//! tokens next to none, so that it would never learn them, nor an n-gram.
+//! Special tokens, such as the end of a turn, are taught by [`negative_log_likelihood`] under every
+//! [`DirectLoss`], in the sum of the direct positions. The gradient of the reverse KL at a token is
+//! in proportion to the drafter's own mass on it. A drafter trained on prose gives special tokens
+//! almost none, so the reverse KL would never teach them.
 //!
 //! # The terms
 //!

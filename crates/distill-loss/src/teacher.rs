@@ -158,8 +158,8 @@ impl Recorder {
     /// The record without the distributions of the tokens before `from`.
     pub fn since(&self, from: usize) -> Record {
         let (before, after) = self.taught().split_at(from.min(self.taught().len()));
-        // A later token of the drafter may spell the end of what came before, so that its
-        // likelihood is needed.
+        // A chunk that ends after `from` may begin before it, and needs the likelihoods of all its
+        // tokens.
         let before = before.iter().map(|taught| Taught {
             log_prob: taught.log_prob,
             law: None,

@@ -234,8 +234,8 @@ impl NgramCache {
         }
     }
 
-    /// Counts a sighting of an n-gram for another token than the one it stands for. If the limit in
-    /// bytes has no room for the count, it is not kept.
+    /// Counts a sighting of a stored n-gram with another target token than its own. If the limit in
+    /// bytes has no room for a new rival, the sighting is not counted.
     fn claim(&mut self, entry: u32, target: TargetId) -> Insertion {
         let kept = TargetId(self.trie.entry(entry).target);
         let needed = self.budgeted_bytes() + RIVAL_BYTES;

@@ -221,7 +221,7 @@ fn parse_head(reader: &mut Reader<'_>) -> Result<(CacheConfig, u64, usize), &'st
             .map_err(|_| "limit too large for this machine"),
     };
     let (max_entries, max_bytes) = (limit(entries)?, limit(bytes)?);
-    // A policy-free cache may hold more than its limit after `reconfigure`; the others evict down to it.
+    // After `reconfigure`, only a cache without eviction may hold more n-grams than its limit.
     if eviction != Eviction::None && max_entries.is_some_and(|max| ngrams > max) {
         return Err("more n-grams than the limit allows");
     }

@@ -1,16 +1,15 @@
 //! Filling a cache from texts alone, without any model: Table 4 and Figures 7 and 9 of the paper.
 //!
 //! # Counting
-//! Each text is tokenised as it stands by both tokenizers, the two tokenisations are aligned by byte
-//! offset, and every span of one target token and n >= 2 draft tokens is an n-gram ([`mine`]).
-//! Distinct draft-token sequences are counted.
+//! Each text is tokenised by both tokenizers with a space before it. The two tokenisations are
+//! aligned by byte offset, and every span of one target token and n >= 2 draft tokens with the same
+//! bytes is an n-gram ([`mine`]). Distinct draft-token sequences are counted.
 //!
-//! A SentencePiece tokenizer reads `The` at the very start of its input as `▁The`, which elsewhere
-//! stands for a space and `The`. To record it for `The` would put n-grams with wrong bytes into the
-//! cache. To leave the space out would record, once per text, the rare tokens of a word without a
-//! space before it (on XSum, with its short summaries, 5% more n-grams). So both tokenizers are
-//! given the space that usually precedes a response: the first word is tokenised as elsewhere, and
-//! every n-gram is exact to the byte.
+//! The space is there because a SentencePiece tokenizer reads `The` at the start of its input as
+//! `▁The`, which elsewhere stands for a space and `The`. N-grams of `▁The` for the text `The` would
+//! have wrong bytes. Text without any space, not even the tokenizer's own, would give n-grams of
+//! the rare tokens of a word without a space before it (on XSum, with its short summaries, 5% more
+//! n-grams). With the space, the first word is tokenised as elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +40,7 @@ pub struct ReplayReport {
     pub conflicts: usize,
     /// Number of n-grams evicted.
     pub evictions: u64,
-    /// Size of the cache in bytes, everything included.
+    /// Size of the cache in bytes ([`NgramCache::memory_bytes`]).
     pub bytes: usize,
     /// `bytes / unique_ngrams`.
     pub bytes_per_ngram: f64,

@@ -4,9 +4,9 @@ use vocab_align::{DraftId, TargetId, Vocabulary};
 
 use crate::cache::{CacheConfig, NgramCache};
 
-/// Every target token that becomes several tokens in the draft tokenizer, with these tokens. A
-/// cache would hold them if the drafter always wrote the text of a target token as its tokenizer
-/// does. It is the baseline of a cache that learns online.
+/// The cache of all target tokens whose text the draft tokenizer splits into several tokens, each
+/// with these tokens. It is a baseline for a cache that learns online, and assumes that the drafter
+/// always writes the text of a target token as its tokenizer does.
 ///
 /// Special tokens, and tokens that the draft tokenizer refuses or cannot write byte for byte, are
 /// left out. Tokens are inserted by id, so a bounded table keeps the first ones (with eviction, the

@@ -202,7 +202,7 @@ impl Trie {
         let label = label.filter(|label| *label != END);
         let mut path: Vec<DraftId> = label.map(DraftId).into_iter().collect();
         while node != ROOT {
-            // A freed entry names no node.
+            // The parent of a freed entry is the next free slot, which need not be a node.
             let Some(inner) = self.nodes.get(node as usize) else {
                 break;
             };

@@ -42,7 +42,7 @@ struct Knowledge {
 
 /// The drafting half of an arm's state.
 pub(super) struct Adaptive {
-    /// Settings of the head. Its granularity is that of all statistics.
+    /// Settings of the head. Its `per` (run, target or task) applies to all statistics.
     head: HeadOptions,
     /// Name of the statistics in use.
     name: String,
@@ -125,7 +125,7 @@ impl Adaptive {
             .unwrap_or_else(|| self.fresh.clone());
         let last = std::mem::replace(&mut self.known, next);
         let before = std::mem::replace(&mut self.name, name);
-        // The statistics without a name were those of the start.
+        // Statistics without a name are those before the first target. They are dropped.
         if !before.is_empty() {
             self.others.insert(before, last);
         }

@@ -108,8 +108,8 @@ pub struct DraftingArm {
     /// Its knowledge. The chains in use are those of `adaptive`. Costs are measured only if
     /// decisions follow them, and there is a controller only if one decides.
     known: ArmState,
-    /// The weights that are not in use, if a controller chooses between the learnt and the initial
-    /// ones: the initial ones, except during an answer with them.
+    /// The drafter's initial weights, if a controller may choose them. During an answer with them
+    /// the engine has them, and the learnt ones are here.
     floor: Option<Packed>,
     /// The way of the last streamed answer under a controller.
     last_way: Option<Way>,
@@ -436,8 +436,8 @@ impl DraftingArm {
         })
     }
 
-    /// The mode of the last streamed answer and the seconds saved by all answers, under a
-    /// controller.
+    /// The way of the last streamed answer, and the seconds saved by all answers. `None` without a
+    /// controller, or before the first such answer.
     pub(super) fn account(&self) -> Option<Account> {
         let controller = self.known.controller.as_ref()?;
         Some(Account {

@@ -149,7 +149,7 @@ impl DrafterTraining {
         self.adapter_training.adapter = next.adapter.take();
         let last = std::mem::replace(&mut self.adapter_training, next);
         let name = std::mem::replace(&mut self.name, name.to_owned());
-        // The training state without a name was that of the start.
+        // A training state without a name is that before the first target. It is dropped.
         if !name.is_empty() {
             self.others.insert(name, last);
         }
@@ -204,7 +204,7 @@ impl DrafterTraining {
             adapter_training.average = saved.mean.filter(|_| follows);
             self.others.insert(saved.name, adapter_training);
         }
-        // The adapter of the present name goes into training here: `turn_to` leaves it alone.
+        // `turn_to` does nothing for the present name, so its adapter goes into training here.
         if let Some(mut own) = self.others.remove(&self.name) {
             if let Some(state) = &mut own.adapter {
                 self.trainer.swap_adapter(state)?;

@@ -110,7 +110,7 @@ pub enum OnlineError {
     /// A segment names a target that the job has not loaded; the value is the name.
     #[error("there is no target `{0}`")]
     NoTarget(String),
-    /// Prompts of a job are left at its end.
+    /// A job has ended before all of its prompts were answered.
     #[error("{done} of {of} prompts were answered")]
     Unanswered {
         /// Number of prompts answered.
@@ -140,7 +140,7 @@ pub enum OnlineError {
     /// A state lacks an acceptance head; the value is its name.
     #[error("no acceptance head of `{0}`")]
     NoHead(String),
-    /// A learner cannot be used, as of an update under way; the value says why.
+    /// A learner cannot be used, for example during an update; the value says why.
     #[error("{0}")]
     Learner(&'static str),
     /// The loss of an update is not finite; the value is the loss.

@@ -47,9 +47,9 @@ impl ArmState {
     }
 }
 
-/// `policy` with looked-up text in front of its drafts or in their place; for an arm without a
-/// drafter, or an answer made without it, looked-up text alone. `record` is that of copies for the
-/// target.
+/// `policy` with looked-up text before its drafts or in their place. For an arm without a drafter,
+/// or an answer made without it, there is looked-up text alone. `record` is the target's record of
+/// copies.
 pub(super) fn with_copies<'a>(
     record: &'a mut CopyRecord,
     decode: &DecodeConfig,

@@ -313,7 +313,7 @@ impl Recording<'_> {
     }
 }
 
-/// Name of a mode in the rows.
+/// Name of a way in the rows.
 fn name_of(way: Way) -> &'static str {
     match way {
         Way::Plain => "plain",

@@ -42,7 +42,7 @@ impl JudgedDraft {
         let judged: Vec<_> = scored
             .map(|(p, score)| (p.span.clone(), score.clone()))
             .collect();
-        // The group rule looks at the token after a proposal that an n-gram could have replaced.
+        // The group rule may also read the draft token after a proposal, for a longer n-gram.
         let choices = judged
             .iter()
             .filter_map(|(_, score)| score.choices.as_ref());

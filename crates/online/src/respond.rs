@@ -61,7 +61,7 @@ pub(super) fn generate(
         drafts,
         parts,
     } = onlookers;
-    // An answer without drafts is plain decoding's, token by token, also at temperatures above 0.
+    // Given the random stream of plain decoding, an answer without drafts has the same tokens.
     let verify = match policy.way() {
         Some(Way::Plain) => Purpose::Plain,
         _ => Purpose::Verify,

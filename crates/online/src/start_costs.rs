@@ -7,9 +7,9 @@ use adaptive_draft::MeasuredCosts;
 use spec_decode::{LanguageModel, ModelError};
 
 /// Measured lengths: positions of a forward, and tokens of a draft.
-// Kernels work on groups of positions, so their costs rise in steps. A length that is left out here
-// is guessed from the one before it and the mean rise, and if that is too much, it is never tried:
-// results/LOG.md, 2026-11-29.
+// Kernels work on groups of positions, so their costs rise in steps. The cost of a length that is
+// left out here is estimated from the length before it. If the estimate is too high, the length is
+// never tried: results/LOG.md, 2026-11-29.
 const POSITIONS: RangeInclusive<usize> = 1..=8;
 const DRAFTS: [usize; 2] = [1, 4];
 /// Number of tries of a measurement; the first one warms up, and the least counts.

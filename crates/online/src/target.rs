@@ -24,8 +24,8 @@ pub(super) struct Target {
     pub(super) text: ModelText<TargetId>,
     pub(super) pair: Pair,
     pub(super) engine: Engine,
-    /// The padded model, on which held-out prompts are timed. Its tokens are the same, so that the
-    /// stream uses the cheaper model unless its times are needed too.
+    /// The padded model, on which held-out prompts are timed. The stream uses the model without
+    /// padding, which is faster and has the same tokens, unless its times are needed too.
     pub(super) padded: Option<Padded>,
     /// The recording, if it replaces the model.
     pub(super) recorded: Option<Recorded>,
@@ -33,7 +33,7 @@ pub(super) struct Target {
     pub(super) torch: Option<TorchTarget>,
 }
 
-/// A padded target.
+/// A target with idle columns in every MLP: the same tokens at the step times of a larger model.
 pub(super) struct Padded {
     /// Number of idle inner columns of every MLP.
     width: usize,

@@ -156,8 +156,8 @@ pub enum SpecError {
         #[source]
         source: AlignError,
     },
-    /// The n-gram cache is not the one that was drafted with, or its n-grams have changed since. To
-    /// verify with it would break the target's distribution.
+    /// The [generation](ngram_cache::NgramCache::generation) of the n-gram cache has changed since
+    /// the draft. Verification with other n-grams would break the target's distribution.
     #[error("round {round}: the n-gram cache has changed since the draft")]
     CacheChanged {
         /// Round of this response, from 0.

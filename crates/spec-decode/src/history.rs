@@ -17,9 +17,9 @@ const SEAM: u32 = u32::MAX;
 /// The prompt, the response so far and earlier answers of the stream, in target tokens, indexed by
 /// their last few tokens.
 ///
-/// The continuation of the longest suffix that occurred before, at its latest occurrence, can be
-/// proposed without a drafter (prompt lookup), with any drafter's vocabulary, because it is in
-/// target tokens. It is a function of the text so far, so as a proposal it has probability 1.
+/// The longest suffix of the text, of at most four tokens, that occurred before is looked up. The
+/// tokens after its latest occurrence can be proposed (prompt lookup). They need no drafter and no
+/// translation, because they are target tokens. The text determines them, so their q is 1.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Written")]
 pub struct History {

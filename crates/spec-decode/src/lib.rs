@@ -62,10 +62,10 @@
 //! # Tolerances
 //! The only tolerance in verification is [`rounding_tolerance`]: the largest difference of two sums
 //! of probabilities by rounding alone. A rejection with an empty residual is allowed within it and
-//! is an error beyond. ([`SparseDraft::check`] lets the probabilities of a draft from another
-//! machine exceed 1 by 1e-6.) Every other impossible probability (NaN or infinite logits, a row
-//! without mass, a drafted token of probability 0, a negative Eq. 2) is an error that names round
-//! and model.
+//! is an error beyond. ([`SparseDraft::check`] and [`Session::settle_round`] let probabilities from
+//! another machine exceed 1 by 1e-6.) Every other impossible probability (NaN or infinite logits, a
+//! row without mass, a drafted token of probability 0, a negative Eq. 2) is an error that names
+//! round and model.
 //!
 //! # Symbols
 //! p: the target's distribution at a position; q: the drafter's, masked and renormalised; q': its

@@ -102,9 +102,9 @@ impl Alignment {
         mapped(&self.direct, id.get()).map(TargetId)
     }
 
-    /// The canonical draft token of a target token: the token of the same string if its bytes are
-    /// equal too, else a model token before a byte-fallback one, then the lowest id. In mode
-    /// [`MappingMode::Paper`] it is the lowest id that is mapped to the target token.
+    /// The canonical draft token of a target token: the token of the same string, kind and bytes,
+    /// else that of [`Vocabulary::find_bytes`]; for a special token, its counterpart by role. In
+    /// mode [`MappingMode::Paper`] it is the lowest id that is mapped to the target token.
     pub fn draft_of(&self, id: TargetId) -> Option<DraftId> {
         mapped(&self.draft_of, id.get()).map(DraftId)
     }

@@ -167,7 +167,7 @@ impl Beside {
             tokens.extend(raw.added_tokens.iter().map(own));
         }
         if anew {
-            // Of the file's own added tokens only those that are listed count, wherever they stood.
+            // Only the tokens listed above count. They are added again, in the order of their ids.
             raw.added_tokens.clear();
         }
         for token in tokens.values() {

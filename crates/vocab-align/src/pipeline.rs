@@ -31,8 +31,8 @@ type Library = TokenizerImpl<
     DecoderWrapper,
 >;
 
-/// Half of this is the number of bytes after which a piece is cut at the next end of a token, so
-/// that parts of long pieces are seldom longer than this.
+/// Usual upper bound of the parts of a long piece, in bytes: such a piece is cut at the first end
+/// of a token after half of this.
 const LONG_PIECE: usize = 128;
 
 /// Tokens of a part of a text.

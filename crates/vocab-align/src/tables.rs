@@ -68,7 +68,7 @@ impl Tables {
             hasher.write_u8(entry.kind as u8);
             tables.contents.push(entry.content.as_bytes());
             tables.bytes.push(&spelled);
-            // A token without bytes could be emitted without end.
+            // A token without bytes counts as unused: it could be emitted for ever to no effect.
             let empty = spelled.is_empty() && entry.kind != Kind::Special;
             tables
                 .kinds
@@ -90,8 +90,8 @@ impl Tables {
         };
         let ids = [Kind::Model, Kind::Added, Kind::Byte].map(|kind| of_kind(&self.kinds, kind));
         self.bytes.index(ids.iter().flatten().copied());
-        // Byte-fallback tokens exist for this: if there is one, it is the canonical token of a
-        // single byte. Later ids are overwritten by better ones.
+        // The canonical token of a single byte is its byte-fallback token, else a model token, else
+        // an added one. Each write of this loop is better than those before it.
         for id in ids[1]
             .iter()
             .rev()

@@ -1,14 +1,14 @@
 //! Text of tokens as they come.
 
-/// Bytes on their way to whole characters: a character may take several tokens.
+/// Decoder of a stream of bytes to whole characters, each of which may take several tokens.
 #[derive(Debug, Default)]
 pub struct Utf8Stream {
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
-    /// Adds bytes and takes the text that they complete. Bytes that can become no character are
-    /// U+FFFD.
+    /// Adds bytes and takes the text that they complete. Bytes that cannot be part of a character
+    /// become U+FFFD.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         self.pending.extend_from_slice(bytes);
         let last = self.pending.utf8_chunks().last();

@@ -206,8 +206,8 @@ impl<I: TokenId> Vocabulary<I> {
             .map(|(id, role)| (I::new(*id), *role))
     }
 
-    /// The canonical token with exactly these bytes: a model token before an added or a
-    /// byte-fallback one, then the lowest id.
+    /// The canonical token with exactly these bytes: a model token, else an added one, else a
+    /// byte-fallback one; the lowest id of several.
     pub fn find_bytes(&self, bytes: &[u8]) -> Option<I> {
         self.tables().find_bytes(bytes).map(I::new)
     }

@@ -84,7 +84,7 @@ pub struct Answer {
     pub(super) ledger: Ledger,
     /// Seconds of its rounds, with those of disturbed ones limited.
     settled: f64,
-    /// The answer as copies alone would have made it.
+    /// The rounds that copies alone would have needed for the answer.
     copies: Option<Replay>,
 }
 
@@ -144,8 +144,8 @@ impl Answer {
         self.ledger.learning += seconds;
     }
 
-    /// Adds the answer as copies alone would have made it, from which the controller knows what
-    /// they are worth without trying them. It is not replayed if copies did make it.
+    /// Adds the rounds that copies alone would have needed for this answer. They show the worth of
+    /// copies without a trial. `replay` is not called if copies did make the answer.
     pub fn would_copy(&mut self, replay: impl FnOnce() -> Replay) {
         if self.way != Way::Copies {
             self.copies = Some(replay());

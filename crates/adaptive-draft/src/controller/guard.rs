@@ -21,8 +21,8 @@ struct Passed {
     first: bool,
 }
 
-/// The last answers. A window of 32 that begins among them may end with answers that save nothing,
-/// so the loss still allowed is what the worst run of answers so far leaves.
+/// The last answers, at most 31. Answers to come may save nothing. The loss that is still allowed
+/// is therefore the bound of a window less the largest loss of any run of answers that ends now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Guard {
     last: VecDeque<Passed>,

@@ -117,7 +117,7 @@ impl Learning {
 
     /// Adds the saving of an answer that the learner or the frozen weights drafted.
     pub(super) fn observe(&mut self, learner: bool, saved: f64, weight: f64) {
-        // Comparisons determine both the curve and its end better.
+        // Comparisons are more precise, both for the curve and to notice a loss of acceptance.
         if self.compares {
             return;
         }
@@ -139,7 +139,7 @@ impl Learning {
     /// than the frozen weights, which save `base`.
     pub(super) fn compare(&mut self, base: f64, more: f64) {
         if !std::mem::replace(&mut self.compares, true) {
-            // Before it had learnt, learner and frozen weights were the same.
+            // Before any learning the learner had the frozen weights: a gain of 0 at u = 0.
             (self.sums, self.short) = ([0.0; 5], 0.0);
             self.add(0.0, 0.0, COMPARED);
         }

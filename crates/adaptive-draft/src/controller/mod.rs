@@ -11,9 +11,9 @@
 //! If the learning code can do so, it compares the learner with the frozen weights on the same text
 //! ([`Agreed`]). Measured times would need a hundred answers to distinguish them.
 //!
-//! Savings are relative to plain decoding of the same tokens at the same time. The time of a plain
-//! step is measured: now and then a speculated answer has a round without a draft, and from these
-//! follows the cost of a round of each length in plain steps ([`Steps`](steps::Steps)).
+//! Savings are relative to plain decoding of the same tokens at the same time. A plain step is a
+//! round without a draft: one forward of the target that emits one token. Speculated answers have
+//! some, and their time is the unit of the costs of longer rounds ([`Steps`](steps::Steps)).
 //!
 //! The controller reads no clock and draws nothing at random: the caller passes seconds, and the
 //! same seconds lead to the same decisions. No decision depends on the target's draws in the round
@@ -83,7 +83,7 @@ pub struct ControllerConfig {
     pub copies: bool,
     /// True if the drafter learns.
     pub learns: bool,
-    /// True if the drafter's first weights can draft, too.
+    /// True if the drafter can draft with its frozen weights, too.
     pub frozen: bool,
     /// Least speed over any 32 answers after the first 8, relative to plain decoding.
     pub floor: f64,
@@ -222,7 +222,7 @@ impl Controller {
     /// Sets other choices and bounds. Estimates are kept, but those of copies that are switched off.
     pub fn reconfigure(&mut self, config: ControllerConfig) {
         if !config.copies {
-            // What cannot be done any more is no measure for what can.
+            // Copies that are off are no measure for the drafter.
             for known in self.known.values_mut() {
                 known.ways.remove(&Way::Copies);
             }
@@ -251,7 +251,7 @@ impl Controller {
         let mut known = self.known.remove(&self.target).unwrap_or_default();
         let (way, tried) = self.choose(&known);
         let allowed = self.config.learns && self.may_learn(&known);
-        // Without drafts nothing is rejected, and there is nothing to learn.
+        // Plain decoding proposes nothing, so nothing is rejected and there is nothing to learn.
         let teaches = allowed && way != Way::Plain && known.hopes();
         let records = teaches && known.learning.takes_turn();
         let answer = known.open(&self.target, (way, tried), records);
@@ -296,7 +296,7 @@ impl Controller {
         let teaches = rejected > 0;
         let learns = answer.records() && teaches && known.hopes();
         if answer.records() && !learns {
-            // Without hope the next answer should not be recorded in its place.
+            // If nothing was rejected, the next answer takes the turn. Without hopes, none does.
             known.learning.drop_recording(!teaches);
         }
         self.answers += 1;
@@ -378,7 +378,7 @@ impl Controller {
             }
         }
         let hope = |way: Way| match (known.ways.get(&way), way) {
-            // An answer by copies would tell no more about them than others do.
+            // A trial of copies adds nothing: each answer shows what they would have saved.
             (Some(worth), Way::Copies) => worth.mean(),
             (Some(worth), _) => worth.hope().max(known.expected(way, config)),
             (None, _) => 1.0,
@@ -455,7 +455,7 @@ impl Known {
     /// Expected saving of a way. For the learner it is more than the mean if it has learnt since.
     fn expected(&self, way: Way, config: ControllerConfig) -> f64 {
         let mean = self.ways.get(&way).map_or(0.0, Worth::mean);
-        // If both were compared, the mean follows learning at once.
+        // After a comparison with the frozen weights the mean already includes what was learnt.
         match way == Way::Learner && config.learns && self.pairs.gain().is_none() {
             true => mean.max(self.learning.expected()),
             false => mean,
@@ -531,8 +531,8 @@ impl Known {
     }
 }
 
-/// The share of plain decoding's time that is saved if drafts made tokens faster by `gain`, a
-/// logarithm, in answers that saved `saved`.
+/// Share of plain decoding's time that answers which saved `saved` would save if they made tokens
+/// `exp(gain)` times as fast.
 fn saved_by(saved: f64, gain: f64) -> f64 {
     1.0 - (1.0 - saved) * (-gain).exp()
 }

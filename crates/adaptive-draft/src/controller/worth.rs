@@ -48,9 +48,9 @@ impl Worth {
         }
     }
 
-    /// True if the first answers should tell more about the way, where copies save a share
-    /// `copies`. A way that clearly saves less need not be tried again: its weight stays low, since
-    /// every [trip](Self::trips) forgets answers.
+    /// True if more of the first answers should be made this way. `copies` is the share that copies
+    /// save. A way that clearly saves less need not be tried again, however low the weight that
+    /// [trips](Self::trips) have left it.
     pub(super) fn is_unknown(&self, copies: f64) -> bool {
         // The same answer says what copies would have saved, so one is enough to tell.
         let tells = self.answers >= KNOWN || copies > 0.0;

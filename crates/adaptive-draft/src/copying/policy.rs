@@ -152,7 +152,7 @@ mod tests {
         raw.iter().copied().map(TargetId).collect()
     }
 
-    /// A round that proposed `copied` of `found` and a draft of four, and emitted `said`.
+    /// A round that proposed `copied` and then `drafted` draft tokens, and emitted `said`.
     fn outcome(copied: &[u32], drafted: usize, accepted: usize, said: &[u32]) -> RoundOutcome {
         let proposal = |target, span| Proposal {
             target,

@@ -110,7 +110,7 @@ pub(super) struct Choice {
     pub(super) draft: usize,
 }
 
-/// Rounds of an answer as it would have been made.
+/// The rounds in which copies alone would have made an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     tokens: usize,

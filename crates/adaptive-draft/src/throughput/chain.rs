@@ -88,9 +88,9 @@ impl Chain {
 
     /// Acceptance by position, up to `longest`, and bin.
     ///
-    /// A plan chooses the best-looking option. With a separate number for every bin of every
-    /// position that would mostly be luck. A position therefore only scales the acceptances of all
-    /// bins, and these rise with the score: bins that contradict that are pooled.
+    /// A plan chooses the option with the best estimate. If every bin of every position had its own
+    /// estimate, the best one would mostly be noise. A position therefore only scales the
+    /// acceptances of all bins. These rise with the score: bins that do not are pooled.
     pub(super) fn acceptances(&self, longest: usize) -> Vec<[f64; BINS]> {
         let seen = |bin| [0, 1].map(|what| self.total(bin, what));
         if self.score == Score::Position {

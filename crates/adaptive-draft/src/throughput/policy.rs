@@ -50,9 +50,9 @@ impl Scorer {
 /// Policy that follows a [`Plan`]. Before each forward it decides if the token to be drawn is worth
 /// the cost of the forward and of one more position to verify.
 ///
-/// A drawn token is always proposed. There is no decision between a forward and its draw, which
-/// would waste the forward to save a position. A draft may end inside a cached n-gram: nearly every
-/// token begins one, and the chain has the value of a piece, as of any token.
+/// A drawn token is always proposed: a decision between a forward and its draw would waste the
+/// forward to save a position. A draft may end inside a cached n-gram, because nearly every token
+/// begins one. The chain estimates the value of such a piece as that of any token.
 #[derive(Clone, Debug)]
 pub struct Throughput<'a> {
     plan: Arc<Plan>,
@@ -71,8 +71,8 @@ impl<'a> Throughput<'a> {
     /// `explore`, the first of every so many rounds drafts one token more than the plan would, so
     /// that the chain learns what comes after the tokens at which drafts end. One is enough: what
     /// is learnt there moves the end.
-    // The longest drafts took three tenths of the time where positions are dear: results/LOG.md,
-    // 2026-11-28.
+    // To explore with the longest drafts took 30% of the time where positions are expensive:
+    // results/LOG.md, 2026-11-28.
     pub fn new(plan: Arc<Plan>, head: Option<&'a Head>, explore: Option<usize>) -> Self {
         Self {
             plan,

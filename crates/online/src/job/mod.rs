@@ -49,8 +49,8 @@ pub struct Progress {
     pub done: usize,
     /// Number of all prompts.
     pub of: usize,
-    /// Mean acceptance rate over the prompts so far, at each prompt of the last arm that answered
-    /// it; `None` without proposals. An arm with `learnt_by` answers held-out prompts only.
+    /// Mean acceptance rate over the prompts so far; `None` without proposals. Each prompt counts
+    /// with the last arm that answered it: arms with `learnt_by` answer held-out prompts only.
     pub acceptance: Option<f64>,
     /// Tokens per second of the last arm that answered the last prompt.
     pub tokens_per_s: f64,
@@ -244,7 +244,6 @@ impl<'a> Job<'a> {
             let mut answers = Vec::new();
             for turn in 0..arms.len() {
                 let arm = position.arm_of_turn(turn, arms.len());
-                // draft, translate, verify, commit; then learn
                 let answer = answer(config, arm, arms, target, &prompt, position)
                     .map_err(|error| target.explain(error));
                 let place = format!("{place}, arm `{}`", config.arms[arm].name);
@@ -385,8 +384,8 @@ fn answer(
         true => state.train_head(!updates.is_empty(), false)?,
         false => None,
     };
-    // By difference, so that no second of an answer is left out: comparing ways and keeping texts is
-    // no learning, but it delays the stream as well.
+    // All seconds outside of prefill and rounds count as learning. They include the comparison of
+    // ways and the keeping of texts, which delay the stream as well.
     let generation = answered.generation;
     let prefill = generation.prefill.draft + generation.prefill.target;
     let counted = prefill + generation.totals.timings.total();

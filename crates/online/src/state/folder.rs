@@ -40,7 +40,8 @@ pub struct StateFolder {
     root: PathBuf,
     number: u64,
     meta: Meta,
-    /// The texts that are in memory; a text that is no longer among them was forgotten.
+    /// The texts that were in memory when the state was last read or written. One that has left it
+    /// since was forgotten, and is not written again.
     loaded: Vec<TextsOf>,
     /// True if the folder was created for this state.
     is_new: bool,

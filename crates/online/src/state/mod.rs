@@ -291,8 +291,8 @@ impl Meta {
 /// Largest number of blocks, and rank of adapters, that can have learnt: more than any model has.
 const MOST_LEARNT: usize = 1 << 16;
 /// Largest magnitude of a number in a description.
-// Seconds and counts stay far below; sums of squares of anything above are not finite, are written
-// as null, and null cannot be read.
+// Seconds and counts stay far below it. The limit keeps sums of squares finite: other numbers are
+// written as null, which cannot be read.
 const LIMIT: f64 = 1e100;
 
 /// Checks each number of `value`, to which the names `keys` lead.

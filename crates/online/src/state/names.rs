@@ -20,7 +20,7 @@ const PLACES: u64 = 1024;
 const SAMPLE: u64 = 4096;
 
 /// A folder name for `name` that is valid on all file systems; the digits at the end keep different
-/// names different. What has no name is for all targets.
+/// names different. The empty name, which stands for all targets, is written `all`.
 pub fn file_name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let readable: String = match name {

@@ -11,7 +11,7 @@ use super::names::{CACHES, cache_name, entries, fingerprint, named_folders};
 use super::{ArmState, HEAD, HEADS, LEARNT, LearntPart, Meta, Texts, Wanted, file_name, folder};
 use crate::error::{OnlineError, Result};
 
-/// Said before the fault of texts to copy from.
+/// Hint before an error about texts to copy from.
 const RAISE_LOOKUP: &str = "hint: raise --lookup-mb (decode.lookup_mb of a run)";
 
 /// The content of a state's folder.

@@ -6,9 +6,9 @@ const MOST_TERMS: usize = 10_000;
 
 /// Probability that a chi-square variable with `degrees` degrees of freedom is at least `x`.
 ///
-/// The regularised incomplete gamma function Q(degrees / 2, x / 2): its series below the mean, its
-/// continued fraction above. With 0 degrees of freedom there is nothing to test: the result is 1,
-/// or 0 for a positive `x`.
+/// The regularised incomplete gamma function Q(degrees / 2, x / 2): its series for `x` below
+/// `degrees + 2`, its continued fraction above. With 0 degrees of freedom there is nothing to test:
+/// the result is 1, or 0 for a positive `x`.
 pub fn chi2_tail(x: f64, degrees: usize) -> f64 {
     if degrees == 0 {
         return if x > 0.0 { 0.0 } else { 1.0 };

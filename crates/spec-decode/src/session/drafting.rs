@@ -146,7 +146,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             ..Timings::default()
         };
 
-        // The draft, translated to m target tokens.
         let mut proposals = looked_up(&copied);
         let translated = self.translate(&drafted, cache);
         proposals.extend(translated.map_err(SpecError::align(running.round))?);

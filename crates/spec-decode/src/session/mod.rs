@@ -377,8 +377,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// Brings the draft context up to the end of a response that the caller ends, for example after
-    /// a stop text. Otherwise it is up to date where the drafter reads, and at an end of the
-    /// session's own.
+    /// a stop text. It is up to date already with [`SessionConfig::drafter_reads`], and if the
+    /// session itself has [finished](Self::finished) the response.
     ///
     /// # Errors
     /// Text that the drafter's vocabulary cannot spell.

@@ -12,15 +12,15 @@ pub(super) const FEW: usize = 16;
 
 /// The part of the draft context that the drafter reads.
 ///
-/// It is all of the context if that fits, otherwise the end of it, after the first token if that is
-/// a special one (the beginning of text, which models expect there). The start of the end moves in
-/// steps of a quarter of the drafter's capacity, so that its cache is not rebuilt in every round;
-/// at least three quarters of the drafter's positions are in use.
+/// This view is all of the context if that fits. Otherwise it is the first token, if that is
+/// special (models expect a beginning of text there), and a tail of the context. The start of the
+/// tail moves in steps of a quarter of the drafter's capacity, so that the cache is not rebuilt in
+/// every round; at least three quarters of the drafter's positions are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Window {
     /// Number of tokens kept from the beginning: 0 or 1.
     head: usize,
-    /// Start of the end; `head` while everything fits.
+    /// Start of the tail; `head` while everything fits.
     start: usize,
 }
 

@@ -125,7 +125,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     ///
     /// # Errors
     /// More accepted proposals than there are, a token that the target does not have, or a
-    /// probability that is none.
+    /// probability below 0 or more than 1e-6 above 1.
     pub fn settle_round(
         &mut self,
         mut round: DraftedRound,
@@ -140,7 +140,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 vocab,
             }));
         }
-        // It was rounded on its way, upwards perhaps.
+        // A probability from another machine may have been rounded up.
         let possible = |p: f64| (0.0..=1.0 + 1e-6).contains(&p);
         if let Some(score) = verdict.scores.iter().find(|score| !possible(score.target)) {
             let probability = score.target;

@@ -64,9 +64,9 @@ impl<I: TokenId> Generation<I> {
 
 /// The latest of the earlier texts, as many as a limit of memory allows.
 ///
-/// They are in two generations. New texts are added to one; once it has half of the limit, the
-/// other one is dropped and the full one takes its place. Between half of the limit and all of it
-/// is therefore in use.
+/// They are in two generations. Texts are added to the new one until it has half of the limit. Then
+/// the old one is dropped, and the new one takes its place. Once filled, a corpus therefore uses
+/// between half of the limit and all of it.
 #[derive(Clone, Debug)]
 pub struct SuffixCorpus<I> {
     pub(super) old: Option<Generation<I>>,

@@ -137,7 +137,7 @@ impl<I: TokenId> SuffixCorpus<I> {
             return Err("neither one generation of texts nor two");
         }
         let mut corpus = Self::new(limit);
-        // The oldest texts are dropped first, as while it was filled.
+        // For another limit the texts are absorbed anew, which drops the oldest ones if necessary.
         let same = bound == corpus.limit as u64;
         for number in 0..count {
             if same && number > 0 {
@@ -158,7 +158,7 @@ impl<I: TokenId> SuffixCorpus<I> {
                 }
             }
         }
-        // It is not new to a lookup, which matches otherwise in texts that have changed.
+        // A lookup starts with version 0, so another version marks these texts as unread.
         corpus.version += 1;
         match reader.0.is_empty() {
             true => Ok(corpus),

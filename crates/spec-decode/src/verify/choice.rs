@@ -46,9 +46,9 @@ use crate::translate::is_looked_up;
 pub(super) struct OpenPaths(Vec<usize>);
 
 impl OpenPaths {
-    /// The draft tokens ruled out at `start`, a position that earlier matches led to, if the
-    /// distribution of the token there is known; `None` if it is not. Adds the path that starts
-    /// here.
+    /// The draft tokens that are ruled out at `start`, because with one of them an earlier match
+    /// could have become longer. `None` if the drafted token is one of them: its distribution is
+    /// then unknown. Adds the path that starts here.
     fn known_law(&mut self, evidence: &Evidence<'_>, start: usize) -> Option<BTreeSet<DraftId>> {
         let (lexicon, ids) = (&evidence.lexicon, &evidence.draft.ids);
         let mut excluded = BTreeSet::new();

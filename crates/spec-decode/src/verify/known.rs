@@ -71,8 +71,8 @@ impl<'a> Known<'a> {
         self.law.get(draft.index()).copied().unwrap_or(0.0) / self.total
     }
 
-    /// Probability of all tokens but these, which are given in ascending order, if none is ruled
-    /// out.
+    /// Probability of all tokens but these, which are given in ascending order. It is correct only
+    /// while no token is ruled out.
     pub(super) fn without(&self, tokens: impl Iterator<Item = DraftId> + Clone) -> f64 {
         remaining(self.law, tokens)
     }

@@ -86,8 +86,7 @@ impl ChoiceScore {
         }
     }
 
-    /// min(1, P / q). An outcome that would not be proposed any more counts as accepted if it is
-    /// possible.
+    /// min(1, P / q). An outcome with q = 0 counts as accepted if P > 0.
     pub(super) fn stands(&self, proposal: f64) -> f64 {
         match self.target > 0.0 {
             true if proposal > 0.0 => (self.target / proposal).min(1.0),

@@ -175,7 +175,6 @@ impl SparseDraft {
         }
     }
 
-    /// Begins a position.
     fn begin<'a>(
         &'a self,
         laws: &'a Laws<'a>,
@@ -236,7 +235,7 @@ impl SparseChoice {
 }
 
 impl Choice<'_> {
-    /// The choice without p. The outcome taken is listed even if its q is 0.
+    /// The choice without p.
     fn sparse(&self) -> SparseChoice {
         let outcomes = self.outcomes_without_law();
         let taken = outcomes.iter().position(|(.., taken)| *taken);
