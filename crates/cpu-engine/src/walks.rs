@@ -49,8 +49,8 @@ pub(crate) fn fastest(weights: &Weights, executor: &Executor) -> Option<Walk> {
 }
 
 /// True if no other reach is clearly faster than that of `walk`, for calls of one row and of many.
-/// It finds a walk whose measurement was disturbed by other programs. Numbers of panels are not
-/// compared.
+/// If one is, other programs probably disturbed the measurement that chose `walk`. Numbers of
+/// panels are not compared.
 pub(crate) fn holds(weights: &Weights, executor: &Executor, walk: Walk) -> bool {
     let Some(probe) = Probe::new(weights, executor) else {
         return true;

@@ -345,7 +345,7 @@ impl<'a> Known<'a> {
             engine.truncate(self.base + at);
             self.goes_on(clause, at, engine)?;
         }
-        // Nothing is cut where there is nothing.
+        // Truncating to more tokens than there are has no effect.
         engine.truncate(self.base + self.text.len() - 1);
         engine.truncate(usize::MAX);
         self.length(clause, self.text.len() - 1, engine)?;
@@ -412,8 +412,8 @@ impl<'a> Known<'a> {
         Ok(())
     }
 
-    /// Compares the columns that a device reports for the rows from a position on with those of
-    /// these rows.
+    /// Compares the most probable columns `found` by a device, one per row from row `from` on, with
+    /// those of the logits.
     fn best(&self, from: usize, found: &[Option<u32>]) -> Result<(), Broken> {
         let rows = self.rows.chunks_exact(self.vocab).skip(from);
         for (row, logits) in rows.enumerate() {
@@ -443,7 +443,7 @@ impl<'a> Known<'a> {
             let is_full = |error: &ModelError| matches!(error, ModelError::ContextFull { .. });
             self.refuses(make, at, &many, is_full)?;
         }
-        // An empty forward is a forward too.
+        // A forward of no tokens succeeds and gives no logits.
         let mut logits = vec![0.0];
         done(Clause::Refusal, engine.forward(&[], &mut logits))?;
         self.shape(Clause::Refusal, 0, &logits)?;

@@ -11,8 +11,8 @@ const PREFILL_CHUNK: usize = 64;
 ///
 /// # Invariants
 /// - `forward(a ++ b)` and `forward(a); forward(b)` leave the same cache and give the same logits.
-///   Greedy speculation equals plain greedy decoding token for token only where this holds bit for
-///   bit; with rounding differences it holds up to ties.
+///   Greedy speculation equals plain greedy decoding token for token only if this holds bit for
+///   bit. With rounding differences it may take another one of nearly equal tokens.
 /// - `truncate(n)` followed by `forward(x)` equals a fresh model fed the first `n` tokens and `x`.
 ///
 /// [`conformance::check`](crate::conformance::check) tests an engine for them.
@@ -123,9 +123,9 @@ pub trait DeviceLogits {
     fn rows(&mut self, rows: Range<usize>, logits: &mut Vec<f32>) -> Result<(), ModelError>;
 }
 
-/// The methods of [`LanguageModel`](crate::LanguageModel) for a type that holds a model, all of those
-/// with a default among them: one that is left out here would not reach the model. Its methods
-/// `$shared(&self)` and `$mutable(&mut self)` return that model.
+/// The methods of [`LanguageModel`](crate::LanguageModel) for a type that holds a model, including
+/// those with a default: calls of a method that is left out here would not reach the model. The
+/// type's methods `$shared(&self)` and `$mutable(&mut self)` return the model.
 #[macro_export]
 macro_rules! forward_to_inner {
     ($shared:ident, $mutable:ident) => {

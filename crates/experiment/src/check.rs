@@ -57,11 +57,11 @@ pub(crate) fn drafter_learns(arm: &ArmConfig, models: &ModelsConfig) -> Vec<Wron
     wrongs
 }
 
-/// Advice on a [controller without a clock](untimed).
+/// Advice for the fault that [`untimed`] reports.
 pub(crate) const UNTIMED_HINT: &str =
     "write exclusive = true in the stage, or leave decode.controller out";
 
-/// Settings that need times, in a stage that is not timed.
+/// The fault of an arm with a controller, which needs times, in a stage that is not timed.
 pub(crate) fn untimed(arm: &ArmConfig, stage: &str) -> Option<Wrong> {
     let message = format!(
         "arm `{}`: a controller decides by seconds, and stage `{stage}` is not timed",

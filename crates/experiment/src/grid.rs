@@ -59,7 +59,7 @@ impl Grid {
     }
 }
 
-/// Reads the grid. `words` are axes that are used in `[[when]]` only.
+/// Reads the grid. `words` are the keys that `[[when]]` tables name; each may be an axis.
 pub(crate) fn read(
     node: Option<&Node>,
     models: &ModelsConfig,

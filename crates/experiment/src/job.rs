@@ -72,7 +72,7 @@ pub struct Segment {
     pub train: Count,
     /// Number of held-out prompts.
     pub test: Count,
-    /// Number of streamed prompts of the task that belong to segments which the stage leaves out.
+    /// Number of streamed prompts of the task in earlier segments that the stage leaves out.
     #[serde(default, skip_serializing_if = "is_default")]
     pub skip: usize,
 }

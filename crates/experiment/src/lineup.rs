@@ -26,7 +26,7 @@ pub(crate) struct ArmDef {
     pub(crate) swept_from: Option<SweptFrom>,
 }
 
-/// Reads the arms and expands sweeps. `defaults` determine the drafting arms.
+/// Reads the arms and expands sweeps. `defaults` decide which arms draft; only those take a sweep.
 pub(crate) fn read_all(root: &Node, defaults: &Node, faults: &mut Faults) -> Option<Vec<ArmDef>> {
     let node = root.at("arm");
     let items = node
@@ -198,7 +198,7 @@ fn with_values(arm: &ArmDef, values: &[(&str, &Node)]) -> ArmDef {
     own
 }
 
-/// Replaces a `learnt_by` that names a swept arm by the variant with the same values.
+/// Replaces a `learnt_by` that names a swept arm by the arm of its sweep with the same values.
 fn link(arms: &mut [ArmDef], faults: &mut Faults) {
     let known: Vec<(String, Option<SweptFrom>)> = arms
         .iter()

@@ -20,9 +20,9 @@ impl RunRoot {
         Ok(RootRecord::read(self.path())?)
     }
 
-    /// Makes the folder that of this experiment, after a check of all its jobs: a page has what all
-    /// of them have written. If something is refused, nothing is written. Returns the states of
-    /// `jobs`, which are all of the record's or some of them.
+    /// Claims the folder for this experiment and returns the states of `jobs`, all jobs of the
+    /// record or some of them. All jobs of the record are checked first, because the report page
+    /// shows all of them. If one is refused, nothing is written.
     ///
     /// # Errors
     /// Two jobs of one name; a folder with other files, or of another experiment, or with a cell
@@ -39,7 +39,7 @@ impl RunRoot {
                 id: twice.id.clone(),
             });
         }
-        // In this order: a process that claims the folder in between writes its record first.
+        // The record is read last, to find that of a process which claims the folder in between.
         let unused = self.is_unused()?;
         let before = self.read_record()?;
         match &before {

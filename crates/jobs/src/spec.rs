@@ -129,8 +129,8 @@ pub struct Checks {
     pub build: BuildInfo,
     /// True if results of another commit of the same version are accepted.
     pub accept_other_build: bool,
-    /// Hash of a manifest's configuration as this program writes it: keys that became constants
-    /// since are gone from it. `None` if this program cannot read it.
+    /// Function that hashes the configuration of a manifest after this program has read and
+    /// rewritten it, without keys that have become constants. `None` if it cannot be read.
     pub hash_of: fn(&serde_json::Value) -> Option<String>,
 }
 

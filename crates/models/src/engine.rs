@@ -87,7 +87,7 @@ impl Engine {
         Ok(self.cpu()?.load_tail(tail)?)
     }
 
-    /// Keeps the inputs of the last `blocks` blocks from now on: see [`CpuEngine::keep_states`].
+    /// Keeps the input of the first of the last `blocks` blocks: see [`CpuEngine::keep_states`].
     ///
     /// # Errors
     /// More blocks than there are, or 0; an engine that is not on the processor.
@@ -95,7 +95,7 @@ impl Engine {
         Ok(self.cpu()?.keep_states(blocks)?)
     }
 
-    /// The inputs of those blocks for the tokens of a text, `[ids.len(), hidden_size]`: see
+    /// The kept inputs of that block for the tokens of a text, `[ids.len(), hidden_size]`: see
     /// [`CpuEngine::states_of`].
     ///
     /// # Errors

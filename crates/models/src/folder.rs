@@ -198,8 +198,8 @@ pub fn in_place<E>(
     failed: impl Fn(&Path, std::io::Error) -> E,
     fill: impl FnOnce(&Path) -> Result<(), E>,
 ) -> Result<(), E> {
-    // Neither an ending of the name nor a slash behind it may be lost: two models would share a
-    // temporary folder, or it would be inside of `out`.
+    // `.part` is appended to the whole name: without its extension two models could share a
+    // temporary folder. Appended to a path with a final slash, it would be a folder in `out`.
     let mut name = out.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = out.with_file_name(name);

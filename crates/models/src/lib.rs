@@ -55,8 +55,8 @@ pub use walks::{tune, tune_again};
 /// verification, at most 64, which may be several times as many tokens of the target.
 pub const DRAFT_ROOM: usize = 256;
 
-/// A model folder, in the role of its ids: weights, which stay in their files until an engine packs
-/// them or a learner reads them, and the text that it dereferences to.
+/// A model folder. `I` is the type of its token ids: the drafter's or the target's. Weights stay in
+/// their files until an engine packs them or a learner reads them. It dereferences to its text.
 pub struct ModelFolder<I: TokenId> {
     weights: Arc<StoredCheckpoint>,
     /// Number of idle inner columns of every MLP.

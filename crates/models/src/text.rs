@@ -30,7 +30,7 @@ pub fn tokenizer_file(path: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// A model folder without its weights, in the role of its ids.
+/// A model folder without its weights. `I` is the type of its token ids: drafter's or target's.
 #[derive(Clone)]
 pub struct ModelText<I: TokenId> {
     /// Path of the folder.

@@ -20,7 +20,7 @@ struct Bigram {
 }
 
 impl Bigram {
-    /// Counts which token follows which; every pair is counted once more than it occurs.
+    /// Counts which token follows which. A pair has the count 1, plus 100 for each occurrence.
     fn new(vocab: usize, texts: &[Vec<DraftId>]) -> Self {
         let mut counts = vec![1.0_f32; vocab * vocab];
         for pair in texts.iter().flat_map(|text| text.windows(2)) {

@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let question = r#"{"messages": [{"role": "user", "content": "Name a colour."}]}"#;
     let answer = ask(server.address(), "/v1/chat/completions", question)?;
     println!("{answer}");
-    // Answers in the making come to their end first.
+    // Running answers get up to ten seconds to end.
     server.stop()?;
     Ok(())
 }

@@ -56,8 +56,8 @@ impl<I: TokenId> Model<I> {
         })
     }
 
-    /// Sets storage of weights and threads of the engines. By default weights are f32 and every processor computes;
-    /// results do not depend on the number of threads.
+    /// Sets the storage type of weights and the number of threads of the engines. By default
+    /// weights are f32 and all processors are used. Results do not depend on the number of threads.
     #[must_use]
     pub fn with_settings(mut self, settings: EngineSettings) -> Self {
         self.settings = settings;

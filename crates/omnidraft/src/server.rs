@@ -16,13 +16,13 @@ type Serving = JoinHandle<Result<(), Source>>;
 /// stopped or dropped.
 pub struct Server {
     address: SocketAddr,
-    /// The way to stop it, and its thread; `None` once it is stopped.
+    /// The sender of the signal to stop, and the thread; `None` once it is stopped.
     running: Option<(oneshot::Sender<()>, Serving)>,
 }
 
 impl Server {
-    /// Loads the models that `options` name and listens where `http` says. Returns when requests are
-    /// taken.
+    /// Loads the models that `options` name and listens at the address of `http`. Returns as soon
+    /// as the server accepts requests.
     ///
     /// # Errors
     /// [`Error::Serve`]: models that cannot be loaded, an address that is in use or that other
@@ -61,7 +61,7 @@ impl Server {
         self.address
     }
 
-    /// Lets answers in the making come to their end, saves what was learnt, and stops.
+    /// Gives running answers up to ten seconds to end, saves what was learnt, and stops.
     ///
     /// # Errors
     /// [`Error::Serve`]: a state that cannot be saved.

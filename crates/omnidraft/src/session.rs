@@ -149,7 +149,7 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
         self
     }
 
-    /// Shapes the target's distribution with more than a temperature.
+    /// Sets all options that shape the target's distribution, its temperature included.
     pub fn sampling(mut self, sampling: SamplingOptions) -> Self {
         self.sampling = sampling;
         self

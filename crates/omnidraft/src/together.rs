@@ -13,14 +13,14 @@ use crate::{Answer, Error, Session};
 /// A session between two models.
 type Own = Session<Engine, Engine>;
 
-/// Answers a prompt in each session, a round of all of them at a time: the drafters read their tokens
-/// in one forward, then the targets theirs, so that weights that engines share are read once for all.
+/// Answers one prompt in each session, in rounds of all sessions together. One forward drafts a
+/// token in every session, and one scores all drafts: shared weights are read once for all.
 ///
 /// Each answer is the one that its session alone would give. A session that learns does so when the
 /// last answer has ended.
 ///
 /// # Errors
-/// [`Error::Prompts`] where there is not one prompt for each session; else as
+/// [`Error::Prompts`] if the numbers of prompts and sessions differ; otherwise as
 /// [`Session::generate_text`].
 pub fn generate_together(
     sessions: &mut [Own],
@@ -83,7 +83,7 @@ fn failed(role: Role, source: ModelError) -> Error {
     Error::Decode(SpecError::Prefill { role, source })
 }
 
-/// Takes so many numbers off the front; fewer where there are not as many, which the session refuses.
+/// Takes `numbers` values off the front, or all if there are fewer; the session refuses too few.
 fn take<'a>(rows: &mut &'a [f32], numbers: usize) -> &'a [f32] {
     let (own, rest) = rows.split_at(numbers.min(rows.len()));
     *rows = rest;

@@ -107,8 +107,8 @@ fn refused_hint(status: StatusCode) -> &'static str {
     }
 }
 
-/// The error that a [`ServeError`], an [`OnlineError`] or a [`ModelsError`] passes on unchanged; any
-/// other cause itself. A chain of causes leaves such errors out, as they have the same text.
+/// The error that a [`ServeError`], an [`OnlineError`] or a [`ModelsError`] passes on unchanged, or
+/// `cause` itself. A printed chain of causes leaves such wrappers out: their text is the same.
 pub fn passed_on<'a>(cause: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     online::passed_on(models::inner_error!(
         cause,

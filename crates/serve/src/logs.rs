@@ -438,7 +438,7 @@ impl Line<'_> {
     ) {
         let stops = self.stops();
         let by_itself = choice.get("finish_reason").and_then(Value::as_str) == Some("stop");
-        // A text that the client gave ended it: the target would have continued.
+        // A stop string of the client ended the answer; the target would have continued.
         let by_text = choice.get("stop_reason").is_some_and(Value::is_string);
         if !by_itself || by_text || tokens.last().is_some_and(|last| stops.contains(last)) {
             return;

@@ -283,9 +283,9 @@ impl Models {
     }
 }
 
-/// The drafter's reading of a prompt. It must read at least one token, and what it reads decides
-/// how well it drafts, never what is answered: its first token stands in for an empty text, and for
-/// one that its tokenizer refuses.
+/// The drafter's tokens of a prompt, at least one. If the text is empty or its tokenizer refuses
+/// it, token 0 takes its place: the drafter's prompt affects how many tokens are accepted, never
+/// the answer.
 fn readable<E>(ids: Result<Vec<DraftId>, E>) -> Vec<DraftId> {
     let ids = ids.ok().filter(|ids| !ids.is_empty());
     ids.unwrap_or_else(|| vec![DraftId(0)])

@@ -24,7 +24,7 @@ pub enum TraceError {
         /// Message of the library.
         message: String,
     },
-    /// Another process writes a partial file, which is the value, or has changed it.
+    /// Another process writes the partial file at this path, or has changed it.
     #[error("{}: another process writes this recording", .0.display())]
     OtherWriter(PathBuf),
     /// The metadata of a file are missing, malformed or impossible.

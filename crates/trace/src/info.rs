@@ -13,7 +13,7 @@ pub const INFO_KEY: &str = "omnidraft.trace";
 pub const FORMAT: u32 = 1;
 
 /// Default number of tokens recorded after an answer that the limit cut. It is as large as the
-/// longest proposal of a round: 64 looked-up tokens and some drafted ones.
+/// longest draft of a round: 64 looked-up tokens and some drafted ones.
 pub const DEFAULT_TAIL: usize = 72;
 
 /// Largest vocabulary size and largest text length. A file that claims more is damaged.
@@ -67,7 +67,7 @@ pub enum Source {
         name: String,
         /// SHA-256 over its weight files, hexadecimal; empty if they were out of reach (a server).
         sha256: String,
-        /// Storage type of its weights during the recording, and that of keys and values if it was not f32.
+        /// Storage type of weights during the recording, then that of keys and values if not f32.
         weights: String,
     },
     /// Published answers, with a distribution that is built for them. No model is involved.

@@ -39,8 +39,8 @@ impl TraceWriter {
     /// the rows before the first damaged one are kept.
     ///
     /// # Errors
-    /// A file or a partial file with other settings; a finished file that is damaged; a partial one
-    /// that is none; impossible settings; an I/O error.
+    /// A file or a partial file with other settings; a damaged finished file; a partial file that
+    /// is no recording, or that another process writes; impossible settings; an I/O error.
     pub fn open(path: &Path, info: &TraceInfo) -> Result<Self, TraceError> {
         info.check(path)?;
         let part = with_suffix(path, ".part");

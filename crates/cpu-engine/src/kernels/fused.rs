@@ -184,8 +184,8 @@ pub(crate) struct Attention<'a, R> {
     pub(crate) segments: &'a [Segment<R>],
     /// Index of the key/value head.
     pub(crate) kv_head: usize,
-    /// Rows that this task computes, among the queries of the head: those of the query heads that
-    /// share it, position after position.
+    /// Rows that this task computes, of the queries that share the key/value head. These are
+    /// ordered by position, and at one position by query head.
     pub(crate) rows: Range<usize>,
     pub(crate) scratch: &'a mut AttentionScratch,
     /// `[positions, heads * head_dim]`.

@@ -57,8 +57,8 @@ pub(crate) fn fetch<S: Simd, R>(simd: S, p: usize, place: &R) {
     }
 }
 
-/// Prefetches with every `R` of a walk that unpacks weights. Such a walk takes as long as one of
-/// many rows, so it does so for any number of panels.
+/// Prefetches as many bytes as an `R` has, for every `R` of a walk that unpacks weights. Unlike
+/// [`fetch`], it leaves it to the caller to check the number of panels.
 #[inline(always)]
 pub(crate) fn fetch_each<S: Simd, R>(simd: S, place: &R) {
     simd.fetch_ahead(place, size_of::<R>() / LINE);
@@ -279,9 +279,9 @@ impl<T: Operands> Gemm<'_, '_, T> {
         self.finish(simd, 0, panels, sums);
     }
 
-    /// Computes more rows than a sweep takes, over one panel, in tiles of nearly equal height, one
-    /// part of the panel after the other, so that every tile but the first finds its weights in the
-    /// nearest cache.
+    /// Multiplies up to [`STRIP`] rows, more than a [`Sweep`] takes, by one panel, in tiles of
+    /// nearly equal height. All tiles use one part of the panel before the next part, so that every
+    /// tile but the first finds the part in the nearest cache.
     #[inline(always)]
     fn strip<S: Simd>(
         &mut self,
@@ -378,8 +378,8 @@ impl<T> Sink for Gemm<'_, '_, T> {
     }
 }
 
-/// All rows as one tile, `P` panels at a time. With few rows of one panel the multipliers wait for
-/// each other, which matters if weights are in cache.
+/// A product of all rows as one tile, `P` panels at a time. Few rows and one panel have too few
+/// independent sums to keep the multipliers busy, which matters if weights are in cache.
 struct Sweep<'g, 'a, 'o, T, const M: usize, const P: usize>(&'g mut Gemm<'a, 'o, T>);
 
 impl<T: Operands, const M: usize, const P: usize> Kernel for Sweep<'_, '_, '_, T, M, P> {

@@ -48,7 +48,7 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
     /// Stores the level of one column and input.
     fn set(&mut self, column: usize, input: usize, level: i8);
 
-    /// Excess of an integer sum per unit of activation.
+    /// Constant that the products add to every level. The correction removes it from the sums.
     fn offset<S: Simd>() -> i32;
 
     /// Sums at the start of a group.
@@ -72,7 +72,7 @@ pub(crate) trait IntRow: Copy + Default + Send + Sync {
         x: &[Self::Words],
     ) -> IntSums<Self, S, M, P>;
 
-    /// The rows as tiles have them, in `room` unless they are so already.
+    /// The rows as the signed bytes that tiles multiply: unpacked into `room` if they are nibbles.
     #[cfg(target_arch = "x86_64")]
     fn bytes<'r>(rows: &'r [Self], room: &'r mut [Int8Row]) -> &'r [Int8Row];
 
@@ -219,7 +219,7 @@ impl IntRow for Int4Row {
     }
 
     fn scale(weights: &[f32]) -> f32 {
-        // The far end of the range is -8, so the largest weight determines the sign.
+        // Levels are -8 to 7: the weight of largest magnitude gets -8, whichever sign it has.
         largest(weights) / -8.0
     }
 

@@ -141,7 +141,7 @@ pub(crate) trait Simd: Lanes {
     /// Number of rows of activations whose sums fit in registers beside the weights.
     const TILE: usize;
 
-    /// Excess of sums of products with signed bytes, per unit of activation.
+    /// Constant that products with signed bytes add to every weight; the correction removes it.
     const SIGNED_OFFSET: i32;
 
     /// The walk of panels.
@@ -206,8 +206,8 @@ pub(crate) trait Simd: Lanes {
     /// Low and high nibbles of every byte.
     fn nibbles(self, bytes: &[u8; 4 * PANEL]) -> (Self::Nibbles, Self::Nibbles);
     fn start_nibbles(self, correction: i32) -> Self::NibbleSums;
-    /// As [`Self::add_signed`]. The sum of any neighbouring pair of products may not leave 16 bits,
-    /// however many are added up.
+    /// As [`Self::add_signed`]. Some sets add the products of neighbouring bytes in 16 bits, so the
+    /// sum of each such pair over a whole group must fit.
     fn add_nibbles(self, sum: Self::NibbleSums, w: Self::Nibbles, word: i32) -> Self::NibbleSums;
     /// The sums as f32, with the correction (as at the start) applied.
     fn nibbles_to_f32(self, sums: Self::NibbleSums, correction: i32) -> Self::P;

@@ -290,8 +290,8 @@ impl<S: Simd, R: IntRow> IntPart<'_, '_, S, R> {
         let weights = R::bytes(stored, bytes).chunks_exact(group_words::<R>());
         let weights = self.groups.clone().zip(weights);
         let wide = self.rows.len() > ROWS;
-        // Of few rows several groups at once: the sums of one are moved while the next are
-        // multiplied.
+        // With few rows, the sums of several groups are held in tiles before any is moved, so that
+        // moving them overlaps with multiplying.
         let mut held = 0;
         for ((group, weights), stored) in weights.zip(stored.chunks_exact(group_rows)) {
             if self.rows.start == 0 {

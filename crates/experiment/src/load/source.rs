@@ -46,8 +46,8 @@ pub(super) fn parse(text: &str, source: &str, lines: bool, faults: &mut Faults) 
 /// Tables that may occur several times in a file.
 const LISTS: [&str; 3] = ["arm", "segment", "when"];
 
-/// The list and the offset of a line, if the line at an offset begins another table of that list: a
-/// line that begins a single table of that name instead of an item.
+/// If the line at offset `at` is the header of a table of [`LISTS`], the list's name and the offset
+/// of the first line `[NAME]`, which should be `[[NAME]]`. `None` if there is no such line.
 fn single_table(text: &str, at: usize) -> Option<(&'static str, usize)> {
     let start = text.get(..at)?.rfind('\n').map_or(0, |end| end + 1);
     let line = text.get(start..)?.lines().next()?;

@@ -295,7 +295,7 @@ fn entry(node: &mut Node, key: &str, change: impl Fn(&mut Node)) {
     }
 }
 
-/// Dotted axes of a `[[when]]`.
+/// Turns the nested axes of a `[[when]]` into dotted keys.
 fn conditions(when: &mut Node) {
     let Some(table) = when.as_table_mut() else {
         return;

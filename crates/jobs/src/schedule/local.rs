@@ -142,7 +142,7 @@ impl<E: Display> Local<'_, E> {
         }
     }
 
-    /// Records that this process completed a job. Like the next ones, returns its state.
+    /// Records that this process completed a job. Returns the job's new state.
     pub(super) fn finished(&self, job: &JobSpec, seconds: f64) -> EntryState {
         self.emit(&job.id, EventKind::Finished(seconds));
         self.lock().summary.finished.push(job.id.clone());

@@ -240,7 +240,7 @@ fn word_wrap(text: String, given: Rest<ValueOrKwargs>) -> Result<String, Error> 
             chars += more;
             blank &= space;
             if break_long && chars > width && !blank {
-                // It ends with a word, and so does every part of it that is left.
+                // `now` ends with a word, and so does `rest` after every cut: `blank` stays false.
                 let mut rest = now.as_str();
                 while chars > width {
                     let end = rest.char_indices().nth(width);

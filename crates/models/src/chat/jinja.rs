@@ -85,10 +85,10 @@ impl Jinja {
         *kind != TemplateFault::Syntax && variables.next().is_some()
     }
 
-    /// True if the template expects contents as lists of parts. This is the form in which it shows
-    /// a message of this request, or else the one in which its output depends on the message. A
-    /// list that is written out as a whole proves nothing: such a template expects texts and
-    /// changes them.
+    /// True if the template expects contents as lists of parts, false for texts. A probe message is
+    /// rendered in both forms. The form in which the output shows it is the right one, or else the
+    /// one in which the output depends on it. Output that shows the whole list does not count: such
+    /// a template expects texts and alters them.
     fn form(&self, request: &TemplateRequest) -> Result<bool, TemplateError> {
         let asked = |said| {
             let user = Message::new("user", said);
@@ -157,8 +157,8 @@ impl Jinja {
         environment.add_template_owned("chat", source)
     }
 
-    /// Byte ranges of the messages in `text`, found between the words that the template puts around
-    /// other messages.
+    /// Byte ranges of the messages in the rendered `text`. A second rendering, with a probe instead
+    /// of every message, shows the template's own words between them.
     pub(super) fn bodies(
         &self,
         messages: &[Message<'_>],
@@ -264,8 +264,8 @@ impl Jinja {
             ("documents", list(&request.documents)),
         ];
         let own = own.map(|(name, value)| (name.to_owned(), value));
-        // Later entries take precedence: a request's variables come before the template's own
-        // names.
+        // Of entries with the same name the last counts: variables replace special tokens,
+        // and the names in `own` replace both.
         let variables = Value::from_pairs(specials.chain(given).chain(own));
         let mut text = Bounded(Vec::new());
         self.environment

@@ -1,4 +1,4 @@
-//! Methods, operators and tests of Python and Jinja2 that minijinja and its compatibility crate lack.
+//! Methods, operators and tests of Python and Jinja2 that minijinja and minijinja-contrib lack.
 
 use minijinja::formatting::{FormatStyle, format};
 use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};

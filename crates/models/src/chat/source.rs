@@ -1,14 +1,14 @@
 //! Translation of templates for minijinja: features of Jinja2 and of transformers' extensions that
 //! minijinja lacks are expressed differently.
 //!
-//! * `{% generation %}` and `{% endgeneration %}` mark what an assistant said, for training. Here they
-//!   are blocks with variables of their own, as in Jinja2.
+//! * `{% generation %}` and `{% endgeneration %}` mark what an assistant said, for training. Here
+//!   they are blocks with variables of their own, as in Jinja2.
 //! * Strings have all escapes of Python.
-//! * To Jinja2, `a.items` of a map is its method even where it has a key of that name.
-//! * `a % b` formats where `a` is a text, so it becomes the filter [`PERCENT`].
-//! * `break` and `continue` out of a block with variables or text of its own are refused: minijinja does
-//!   not leave the block.
-//! * A loop over `none` is an error, so what loops go over goes through the filter [`EACH`].
+//! * To Jinja2, `a.items` of a map is its method even if the map has a key of that name.
+//! * `a % b` formats a text if `a` is one, so the operator becomes the filter [`PERCENT`].
+//! * `break` and `continue` are refused if they leave a block with variables or text of its own:
+//!   minijinja does not leave the block.
+//! * A loop over `none` is an error, so the items of every loop pass the filter [`EACH`].
 
 use std::ops::Range;
 

@@ -135,7 +135,7 @@ impl Decoder {
             Some(corpora) if request.drafting => {
                 let source = corpora.source(target.vocabulary(), &request.user);
                 slot.session.look_up_in(source);
-                // If nothing is learnt, copies are weighed by default costs, for the same reason.
+                // Measured costs depend on other answers: without learning, default costs count.
                 let costs = match needs {
                     Some(_) => costs.costs,
                     None => Costs::default(),
@@ -202,8 +202,8 @@ impl Decoder {
         self.learner.as_ref().map(|learner| learner.needs)
     }
 
-    /// The idle slot whose caches hold most of a prompt. If none holds half of it: a new slot or, if
-    /// there may be no more, the place of the one that was unused for longest.
+    /// Takes the idle slot whose caches hold most of a prompt. If none holds half of it, it makes a
+    /// new slot. If there may be no more slots, it reuses or replaces the one unused for longest.
     fn take_slot(&mut self, request: &Request) -> Result<Slot> {
         let (target, prompt) = (request.target, &request.prompt.target[..]);
         let apart = self.options.keeps_users_apart();
@@ -253,7 +253,7 @@ impl Decoder {
         Ok(Slot::new(index, session))
     }
 
-    /// Loads the weights of an adapter into a slot's drafter; those of its target if it has none.
+    /// Loads weights into a slot's drafter: the adapter's, else its target's, else base weights.
     pub(super) fn load_adapter(&self, slot: &mut Slot, adapter: &str, target: &str) -> Result<()> {
         let wanted = [adapter, target].into_iter().find_map(|name| {
             let (version, packed) = self.weights.get(name)?;

@@ -21,8 +21,8 @@ pub(super) struct ConcurrentCosts {
 }
 
 impl TargetCosts {
-    /// Costs for one of `concurrency` sequences: of several those measured in steps, if there are
-    /// any; otherwise those of rounds alone, with the costs of steps or the defaults as prior.
+    /// Costs for one of `concurrency` sequences. Several sequences use the costs measured in shared
+    /// steps, if any; otherwise rounds alone count, with those of steps or the defaults as prior.
     pub(super) fn of(&self, concurrency: usize) -> ConcurrentCosts {
         let costs = match self.shared.costs(concurrency) {
             Some(shared) if concurrency > 1 => shared,

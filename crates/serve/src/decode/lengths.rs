@@ -197,8 +197,8 @@ impl AdapterLengths {
     }
 }
 
-/// The policy of an answer: the draft length and, with lookup, the length of copies. Their
-/// acceptance is estimated anew in every answer: nothing of one shows in another.
+/// The policy of an answer: the draft length and, with lookup, the length of copies. The acceptance
+/// of copies is estimated anew in every answer, so that no answer reveals anything of another.
 pub(super) type Policy = CopyOrDraft<Box<CopyRecord>, LengthPolicy>;
 
 /// The draft length policy of an answer.

@@ -64,8 +64,8 @@ pub(crate) struct Decoder {
     stats: Arc<Stats>,
     commands: Receiver<Command>,
     learner: Option<LearnerQueue>,
-    /// The n-gram caches in use, and what is only kept; the rest is in `lengths`, `corpora` and
-    /// `stats`.
+    /// The state to be saved: the n-gram caches in use, and parts that are only passed on. Its
+    /// other parts are in `lengths`, `corpora` and `stats` while the thread runs.
     known: ArmState,
     /// Packed weights by adapter, with their version.
     weights: HashMap<String, (u64, Packed)>,
@@ -97,10 +97,10 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Creates a first slot of every target, so that unusable models are reported at the start, and
-    /// measures a plain step of those that are local, with the costs of drafts where lengths follow
-    /// them. `replies` is the sending end of `commands`, for the threads that wait for remote
-    /// targets.
+    /// Creates a first slot of every target, so that unusable models are reported at the start. For
+    /// local targets it measures a plain step (a forward of one token) and, if the draft length or
+    /// lookup follows costs, the costs of drafts. `replies` is the sending end of `commands`, for
+    /// the threads that wait for remote targets.
     pub(crate) fn new(
         models: Arc<Models>,
         options: Arc<Options>,
@@ -203,7 +203,7 @@ impl Decoder {
         running.chain(self.prefilling.iter().map(|prefilling| &prefilling.job))
     }
 
-    /// Knowledge of pairs and texts; the learner adds the counters.
+    /// A copy of the state to be saved, without the counters, which the learner adds.
     fn snapshot(&self) -> ArmState {
         let mut known = self.known.clone();
         if self.options.adapt_length {
@@ -280,7 +280,7 @@ impl Decoder {
         for job in self.waiting.drain(..) {
             job.send(Event::Failed(ApiError::Stopping));
         }
-        // Without an answer the server that sent them is told that this one stops.
+        // Dropping a request closes its reply channel; its handler then reports the shutdown.
         self.verifiers.waiting.clear();
     }
 }

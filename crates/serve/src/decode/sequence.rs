@@ -76,8 +76,8 @@ pub(crate) struct Sequence {
     pub(crate) adapter: String,
     pub(super) recorder: Option<Recorder>,
     pub(super) text: AnswerText,
-    /// The end as far as it is known, with the tokens that were sent to the client. Those after a
-    /// stop string are not counted.
+    /// Counts of the answer so far, to be sent at its end. Tokens after a stop string are not
+    /// counted.
     pub(super) done: Done,
     pub(super) began: Instant,
 }
@@ -268,7 +268,7 @@ impl Sequence {
     ) -> Option<Example> {
         let (recorder, needs) = (self.recorder.take()?, needs?);
         let session = &mut self.slot.session;
-        // After a stop text the session waits for a next round.
+        // A stop string ends the answer for the client only: the session still expects rounds.
         if let Err(error) = session.end_response() {
             tracing::warn!("an answer teaches nothing: {error}");
             return None;

@@ -60,8 +60,8 @@ impl Decoder {
         let drafted = self.draft(&mut ended);
         step.draft_seconds = began.elapsed().as_secs_f64();
         self.send_rounds(&mut step, &mut ended);
-        // All are judged before any is committed: targets of one vocabulary share a cache, and a
-        // draft is judged by the n-grams that it was made with.
+        // All drafts are verified before any is committed: targets of one vocabulary share an
+        // n-gram cache, and a draft must be verified with the n-grams that it was drafted with.
         let targets = 0..self.models.targets.len();
         let judged: Vec<JudgedStep> = targets
             .map(|target| self.judge(target, &mut step, &mut ended))

@@ -168,9 +168,9 @@ pub fn serve(
         drop(serving);
         Ok::<_, std::io::Error>(())
     })?;
-    // Handlers hold references to the service and end with it.
+    // Handlers hold references to `app`; they end with the runtime.
     runtime.shutdown_timeout(Duration::from_millis(200));
-    // A prompt that is being tokenised holds one too, and what was learnt is saved after it.
+    // A thread that tokenises a prompt holds one longer, and what was learnt is saved after it.
     let until = Instant::now() + TOKENISING;
     let mut app = app;
     loop {
@@ -246,8 +246,8 @@ fn router(app: Arc<App>) -> Router {
 }
 
 /// Counts answers by status and answers preflight requests of allowed origins. Without a key it
-/// refuses host names that are not this machine's: a page of another site must not reach a server
-/// on loopback through a name of its own.
+/// refuses host names that are not loopback (against DNS rebinding): a page of another site must
+/// not reach the server through a name of that site that resolves to this machine.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let origin = origins::allowed(&app.http.origins, request.headers());
     let mut response = match host(request.headers(), request.uri()) {

@@ -86,7 +86,7 @@ impl LearnerThread {
         publish_all(&mut learners, &mut heads, &options, &decoder)?;
         let thread = Self {
             heads,
-            // The other half is for what is on its way.
+            // The other half of the budget is for examples that are still in the queue.
             waiting: Waiting::new(learners.options.every, budget / 2),
             held,
             next_update: Instant::now(),
@@ -205,7 +205,7 @@ impl LearnerThread {
         let replayed = learner.replay_bytes()?;
         let target = target_of(name);
         self.stats.update(target, update.loss, update.seconds);
-        // An update beside decoding is charged for all its time.
+        // The controller counts the whole time, although decoding runs at the same time.
         let seconds = began.elapsed().as_secs_f64();
         self.stats
             .tell(|own| own.learnt(target, seconds, update.agreed));

@@ -204,9 +204,9 @@ impl RecordedLearner {
         &self.models
     }
 
-    /// Drafts along an answer, as if the target had given it now, and learns from it: its n-grams
-    /// at once, its tokens once as many answers wait as an update learns from. Returns the totals
-    /// of the rounds, and the loss of the update if there was one.
+    /// Drafts along an answer, as if the target had given it now, and learns from it. Its n-grams
+    /// enter the cache at once; the drafter is updated when enough answers for an update wait.
+    /// Returns the totals of the rounds, and the loss of the update if there was one.
     ///
     /// # Errors
     /// A failing drafter; losses or gradients that are not finite.

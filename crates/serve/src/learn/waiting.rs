@@ -34,9 +34,9 @@ impl Waiting {
         }
     }
 
-    /// Adds an example. Returns those that leave for it: of its own adapter what is more than an
-    /// update needs, of the others the oldest, so that users who ask seldom do not fill the room
-    /// for good.
+    /// Adds an example. Returns those that it displaces: its own adapter's oldest one if an update
+    /// needs fewer, and above `limit` the oldest ones of other adapters, so that users who ask
+    /// seldom do not fill the room for good.
     pub(super) fn push(&mut self, name: &str, example: Example) -> Vec<Example> {
         self.arrivals += 1;
         self.bytes += example.bytes();

@@ -119,7 +119,7 @@ impl Remote {
             made.and_then(|()| std::fs::write(path, bytes))
                 .map_err(ServeError::of("the target's tokenizer"))?;
         }
-        // What the server's target is decoded by need not be known here.
+        // Weights and architecture are the server's concern: only the text is read here.
         let text = ModelText::alone(folder.path(), info.vocab_size, info.context);
         let (mut text, _) = text.map_err(ServeError::of(format!("the files of {}", self.url)))?;
         if let Some(stop) = &info.stop {

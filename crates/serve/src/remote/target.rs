@@ -1,4 +1,4 @@
-//! The local record of a remote target: the text that its KV cache holds.
+//! The local record of a remote target: the text, and how much of it the server's cache holds.
 
 use spec_decode::{
     Acceptance, LanguageModel, ModelError, SessionConfig, SparseDraft, StreamName, Verdict,

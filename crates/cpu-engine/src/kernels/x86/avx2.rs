@@ -45,10 +45,10 @@ fn half<const VNNI: bool>(_: X86<false, VNNI>, words: __m256i, which: usize) -> 
 }
 
 /// Functions that load a word into all lanes, each by its own instruction.
-// The compiler would take a half out of the word first, and then move it to a vector and spread it:
-// twice the instructions. It cannot do that to these loads. As they differ, it cannot keep one of
-// them for the other half either, for which registers are missing: before, it took up to 1.2 times
-// as long (results/LOG.md, 2026-11-27 and 2026-11-28).
+// Left to itself, the compiler extracts a half of the word, moves it and spreads it: twice the
+// instructions. The two functions differ, so that it cannot keep the result of one for the other
+// half, because there are too few registers. Without them products took up to 1.2 times as long
+// (results/LOG.md, 2026-11-27 and 2026-11-28).
 macro_rules! spread {
     ($($name:ident: $instruction:literal;)+) => {$(
         #[target_feature(enable = "avx2")]

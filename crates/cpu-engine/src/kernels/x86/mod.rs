@@ -21,8 +21,8 @@ use crate::KernelChoice;
 // first was the fastest: results/LOG.md, 2026-11-21.
 const FAR: usize = 16 << 10;
 
-/// Distance of prefetches from there into the first-level cache, in bytes. That cache waits for so
-/// few lines at once that it must not wait for memory.
+/// Distance of prefetches into the first-level cache, in bytes. That cache can wait for only a few
+/// lines at once, so they must come from the second level and not from memory.
 const NEAR: usize = 2 << 10;
 
 /// Size of the pages that are prefetched together, in bytes.

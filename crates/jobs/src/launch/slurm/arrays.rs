@@ -60,7 +60,7 @@ pub(super) fn plan(
     plan
 }
 
-/// The task that a job has to wait for.
+/// The task that a job waits for; `None` if it can start at once. The error is the reason to block.
 fn before(
     job: &JobSpec,
     on_disk: &HashMap<JobId, CellState>,
