@@ -395,7 +395,12 @@ mod tests {
         let all = r#"["q_proj", "v_proj", "o_proj"]"#;
         assert!(check_modules(&of("llama"), &lora(all)).is_ok());
         assert!(check_modules(&of("phi3"), &lora(r#"["o_proj", "down_proj"]"#)).is_ok());
-        let refused = check_modules(&of("phi3"), &lora(all)).unwrap_err().to_string();
-        assert!(refused.contains("q_proj.weight is a part of") && refused.contains("qkv_proj.weight"), "{refused}");
+        let refused = check_modules(&of("phi3"), &lora(all))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("q_proj.weight is a part of") && refused.contains("qkv_proj.weight"),
+            "{refused}"
+        );
     }
 }
