@@ -32,7 +32,11 @@ impl Heuristic {
 
     /// Updates the length; `whole` is true if a draft was accepted whole.
     pub fn adapt(&mut self, whole: bool) {
-        let wanted = if whole { self.len + RISE } else { self.len - 1 };
+        let wanted = if whole {
+            self.len.saturating_add(RISE)
+        } else {
+            self.len - 1
+        };
         self.len = wanted.clamp(*self.bounds.start(), *self.bounds.end());
     }
 }

@@ -1,7 +1,7 @@
 //! The controller in simulated streams with known costs: it is never far below plain decoding, and
 //! it keeps most of the possible gain.
 
-use adaptive_draft::{Agreed, Controller, ControllerConfig, Ledger, RoundCost, Way};
+use adaptive_draft::{Agreed, Answer, Controller, ControllerConfig, Ledger, RoundCost, Way};
 use spec_decode::{Dice, Purpose, StreamName};
 
 /// Number of answers of a stream, and of a window.
@@ -604,6 +604,60 @@ fn an_answer_at_rest_is_never_speculated() {
     }
     assert!(rested > 32, "{rested}");
     assert!(recorded < 40, "{recorded}");
+}
+
+/// The first trial of a drafter that lost all of plain decoding's time in the first answers, which
+/// were short, and took `reading` seconds to read each prompt; `None` if there is no trial in 600
+/// answers. Later answers take 100 s by plain decoding.
+fn first_trial(reading: f64) -> Option<(Controller, Answer)> {
+    let mut controller = Controller::new(ControllerConfig {
+        learns: false,
+        frozen: false,
+        ..ControllerConfig::default()
+    });
+    controller.turn_to("target", "");
+    for i in 0..600 {
+        let mut answer = controller.open();
+        let drafts = answer.way() != Way::Plain;
+        if drafts && i >= FIRST {
+            return Some((controller, answer));
+        }
+        if drafts {
+            answer.read(reading);
+        }
+        let length = if i < FIRST { 10 } else { 100 };
+        for _ in 0..length {
+            let k = if answer.speculates() { 4 } else { 0 };
+            answer.observe(&RoundCost {
+                positions: 1 + k,
+                drafted: k,
+                tokens: 1,
+                draft: 0.1 * k as f64,
+                rest: 1.0,
+            });
+        }
+        controller.close(answer, 1);
+    }
+    None
+}
+
+#[test]
+fn a_drafter_that_lost_everything_is_tried_again_if_a_trial_is_cheap() {
+    assert!(first_trial(30.0).is_some());
+    // Reading the prompt alone takes as long as three answers.
+    assert!(first_trial(300.0).is_none());
+}
+
+#[test]
+fn trials_that_were_not_measured_are_paid_for() {
+    let (mut controller, mut answer) = first_trial(30.0).unwrap();
+    let mut trials = 0;
+    while answer.way() != Way::Plain {
+        trials += 1;
+        assert!(trials < 32);
+        controller.leave(&answer, false);
+        answer = controller.open();
+    }
 }
 
 #[test]

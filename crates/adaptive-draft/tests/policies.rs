@@ -58,6 +58,15 @@ proptest! {
 }
 
 #[test]
+fn the_longest_draft_of_all_rises_no_further() {
+    let mut policy = Heuristic::new(usize::MAX, 1..=usize::MAX).unwrap();
+    policy.adapt(true);
+    assert_eq!(policy.next_len(), usize::MAX);
+    policy.adapt(false);
+    assert_eq!(policy.next_len(), usize::MAX - 1);
+}
+
+#[test]
 fn confidence_is_joint_over_the_draft_and_starts_anew() {
     let mut policy = Confidence::new(8, 0.5).unwrap();
     assert_eq!(drafted(&mut policy, &[0.9, 0.8, 0.6, 0.9]), 3);

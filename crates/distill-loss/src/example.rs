@@ -97,8 +97,9 @@ impl Example {
     /// Aligns the draft tokens of a response with its target tokens. `record` has an entry for each
     /// target token, and must have been made for the same `terms`.
     ///
-    /// Text that the drafter reads otherwise (normalised or unknown) is not taught. With `ends`, a
-    /// special token and its counterpart are one chunk, although they have no bytes to align by.
+    /// Text that the drafter reads otherwise (normalised or unknown) is not taught, nor is a chunk
+    /// with a token whose log-probability is not known. With `ends`, a special token and its
+    /// counterpart are one chunk, although they have no bytes to align by.
     ///
     /// # Panics
     /// If the prompt is longer than the context.
@@ -138,6 +139,10 @@ impl Example {
                 continue;
             };
             let mut known: Vec<Taught> = known.iter_mut().filter_map(Option::take).collect();
+            let log_prob: f64 = known.iter().map(|t| f64::from(t.log_prob)).sum();
+            if log_prob == f64::NEG_INFINITY {
+                continue;
+            }
             let role = pair.target.role(response[span.target.start]);
             let special = draft.len() == 1 && role.is_some();
             let wanted = known.len() == 1
@@ -155,7 +160,7 @@ impl Example {
             chunks.push(Chunk {
                 draft,
                 targets: known.len(),
-                log_prob: known.iter().map(|t| f64::from(t.log_prob)).sum(),
+                log_prob,
                 law: known.pop().and_then(|t| t.law).filter(|_| wanted),
                 own: own.map(TokenId::get),
                 special,

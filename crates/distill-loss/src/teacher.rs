@@ -14,6 +14,11 @@ use crate::terms::Terms;
 /// finite on tokens a target rules out.
 const FLOOR: f32 = -100.0;
 
+/// A log-probability as it is recorded. NaN stays, so that a loss tells of it.
+fn floored(log_prob: f32) -> f32 {
+    if log_prob < FLOOR { FLOOR } else { log_prob }
+}
+
 /// The target's distribution at one position, on the shared tokens only.
 ///
 /// Log-probabilities in f16: relative precision 2^-11, that is at most 0.01 nats at -20, far below
@@ -38,8 +43,7 @@ enum Held {
 impl TeacherRow {
     /// Stores log-probabilities in the order of [`Alignment::pairs`].
     pub fn new(log_probs: impl Iterator<Item = f32>) -> Self {
-        let bounded = log_probs.map(|x| if x < FLOOR { FLOOR } else { x });
-        let all: Vec<f16> = bounded.map(f16::from_f32).collect();
+        let all: Vec<f16> = log_probs.map(floored).map(f16::from_f32).collect();
         let Some(least) = all.iter().copied().reduce(f16::min) else {
             return Self(Held::All(all));
         };
@@ -110,10 +114,19 @@ impl TeacherRow {
 /// The target's knowledge of a token that it emitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taught {
-    /// Log-probability of the token at temperature 1.
+    /// Log-probability of the token at temperature 1, at least -100; minus infinity if it is not
+    /// known, and then the token teaches nothing.
     pub log_prob: f32,
-    /// The distribution, if a loss reads it.
+    /// The distribution, if a loss reads it and it is known.
     pub law: Option<TeacherRow>,
+}
+
+impl Taught {
+    /// A token whose row of logits is not known.
+    const UNKNOWN: Self = Self {
+        log_prob: f32::NEG_INFINITY,
+        law: None,
+    };
 }
 
 /// All that was recorded of a response.
@@ -129,6 +142,9 @@ pub struct Record {
 ///
 /// It is the sink of a round: hand it to [`Session::round`](spec_decode::Session::round) or to
 /// [`Session::generate`](spec_decode::Session::generate), then make an [`Example`](crate::Example) of its record.
+///
+/// A token that comes without logits teaches nothing. Tokens beyond the columns of an engine that is narrower than
+/// its tokenizer are ruled out.
 pub struct Recorder {
     /// Target tokens of the columns.
     targets: Vec<TargetId>,
@@ -174,13 +190,20 @@ impl Recorder {
 
 impl TeacherSink for Recorder {
     fn record(&mut self, index: usize, token: TargetId, logits: &[f32]) {
-        let shift = log_sum_exp(logits) as f32;
-        let targets = self.targets.iter();
-        let law = targets.map(|target| logits[target.index()] - shift);
-        let law = self.laws.then(|| TeacherRow::new(law));
         self.record.taught.truncate(index);
+        if logits.is_empty() {
+            self.record.taught.push(Taught::UNKNOWN);
+            return;
+        }
+        let shift = log_sum_exp(logits) as f32;
+        let log_prob = |target: TargetId| {
+            let logit = logits.get(target.index()).copied();
+            logit.unwrap_or(f32::NEG_INFINITY) - shift
+        };
+        let law = self.targets.iter().map(|target| log_prob(*target));
+        let law = self.laws.then(|| TeacherRow::new(law));
         self.record.taught.push(Taught {
-            log_prob: (logits[token.index()] - shift).min(0.0),
+            log_prob: floored(log_prob(token).min(0.0)),
             law,
         });
     }

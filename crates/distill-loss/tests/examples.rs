@@ -46,10 +46,25 @@ fn logits(len: usize, seed: u32) -> Vec<f32> {
 }
 
 /// A prompt of one token, and the answer `c`, `ab`, its end, in both vocabularies.
-fn example(pair: &Pair, mut recorder: Recorder, terms: Terms, ends: bool) -> Example {
+fn example(pair: &Pair, recorder: Recorder, terms: Terms, ends: bool) -> Example {
+    without(pair, recorder, terms, ends, None)
+}
+
+/// The same, where the logits of one token are not known.
+fn without(
+    pair: &Pair,
+    mut recorder: Recorder,
+    terms: Terms,
+    ends: bool,
+    unknown: Option<usize>,
+) -> Example {
     let response = targets(&["c", "ab", "<x>", "end"]);
     for (index, token) in response.iter().enumerate() {
-        recorder.record(index, *token, &logits(TARGET.len(), index as u32));
+        let mut row = logits(TARGET.len(), index as u32);
+        if unknown == Some(index) {
+            row.clear();
+        }
+        recorder.record(index, *token, &row);
     }
     let context = drafts(&["z", "c", "a", "b", "<x>", "end"]);
     let lengths = pair.draft.byte_lengths(&context[1..]);
@@ -90,6 +105,47 @@ fn the_end_of_a_turn_is_an_example_like_any_other() {
     let without = taught(false);
     assert_eq!(spans(&without), text);
     assert_eq!(specials(&without), [(mark, false), (end, false)]);
+}
+
+/// As of a round that was verified elsewhere.
+#[test]
+fn a_token_without_logits_teaches_nothing_and_the_others_the_same() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let likelihoods = Terms::hybrid(DirectLoss::Nll, NgramLoss::Pointwise, PAPER_LAMBDA);
+    for terms in [hybrid(), likelihoods, Terms::Alm { tau: 1.0 }] {
+        let recorder = || Recorder::new(&pair.alignment, terms);
+        let whole = example(&pair, recorder(), terms, true);
+        assert_eq!(whole.chunks.len(), 4);
+        for unknown in 0..4_usize {
+            let mut rest = whole.clone();
+            rest.chunks.remove(unknown);
+            if let Some(special) = unknown.checked_sub(2) {
+                rest.specials[special].learnt = false;
+            }
+            let found = without(&pair, recorder(), terms, true, Some(unknown));
+            assert_eq!(found, rest, "{terms:?}, token {unknown}");
+        }
+    }
+}
+
+/// As of an engine that is narrower than its tokenizer.
+#[test]
+fn a_token_without_a_column_is_ruled_out() {
+    let pair = toy_pair(&DRAFT, &TARGET).unwrap();
+    let [c, end] = [targets(&["c"])[0], targets(&["end"])[0]];
+    let taught = |row: &[f32]| {
+        let mut recorder = Recorder::new(&pair.alignment, hybrid());
+        recorder.record(0, c, row);
+        recorder.record(1, end, row);
+        recorder.taught().to_vec()
+    };
+    let (mut row, columns) = (logits(TARGET.len(), 1), end.0 as usize);
+    row[columns..].fill(f32::NEG_INFINITY);
+    let narrow = taught(&row[..columns]);
+    assert_eq!(narrow, taught(&row));
+    // The least that is recorded, so that losses stay finite.
+    assert_eq!(narrow[1].log_prob, -100.0);
+    assert!(narrow[0].log_prob > -100.0 && narrow[0].law == narrow[1].law);
 }
 
 fn specials(example: &Example) -> Vec<(TargetId, bool)> {

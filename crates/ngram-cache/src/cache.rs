@@ -1,6 +1,7 @@
 //! The n-gram cache itself: look-up, insertion, counts, eviction.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 use vocab_align::{DraftId, TargetId};
@@ -121,7 +122,7 @@ pub struct NgramMatch {
 /// assert_eq!(cache.longest_match(&[un, believ]).map(|m| m.target), Some(TargetId(1)));
 /// assert_eq!(cache.longest_match(&[un, able]), None);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct NgramCache {
     pub(crate) config: CacheConfig,
     pub(crate) trie: Trie,
@@ -144,6 +145,26 @@ pub(crate) struct Rival {
     pub(crate) count: u32,
 }
 
+/// Generation of a new cache. Caches begin 2^32 apart, so that no two share a generation.
+fn first_generation() -> u64 {
+    static CACHES: AtomicU64 = AtomicU64::new(0);
+    CACHES.fetch_add(1, Relaxed) << 32
+}
+
+impl Clone for NgramCache {
+    /// A cache with the same content and a generation of its own: the two may change differently.
+    fn clone(&self) -> Self {
+        Self {
+            config: self.config,
+            trie: self.trie.clone(),
+            order: self.order.clone(),
+            rivals: self.rivals.clone(),
+            evictions: self.evictions,
+            generation: first_generation(),
+        }
+    }
+}
+
 impl NgramCache {
     /// An empty cache.
     pub fn new(config: CacheConfig) -> Self {
@@ -153,7 +174,7 @@ impl NgramCache {
             order: config.eviction.empty_order(),
             rivals: BTreeMap::new(),
             evictions: 0,
-            generation: 0,
+            generation: first_generation(),
         }
     }
 
@@ -168,8 +189,9 @@ impl NgramCache {
     }
 
     /// A number that changes whenever an n-gram is added, removed or stands for another token, and
-    /// when the arenas are rebuilt; counts do not matter. A caller can keep data that it derived
-    /// from the trie, such as a mask over root children, until the number changes.
+    /// when the arenas are rebuilt; counts do not matter. No other cache has this number, a clone
+    /// included. A caller can keep data that it derived from the trie, such as a mask over root
+    /// children, until the number changes.
     pub fn generation(&self) -> u64 {
         self.generation
     }

@@ -53,7 +53,8 @@ pub enum Error {
     /// A session could not be built, or a response failed.
     #[error(transparent)]
     Decode(#[from] SpecError),
-    /// The drafter cannot learn: its model has no gradient here, or a loss is not finite.
+    /// The drafter cannot learn: an option is outside its range, its model has no gradient here, or
+    /// a loss is not finite.
     #[error("the drafter cannot learn")]
     Learn {
         /// Error of the crate in which it occurred.

@@ -12,9 +12,9 @@ use crate::Source;
 pub struct LearnOptions {
     /// Number of answers per update, at least 1 (the paper's I).
     pub every: usize,
-    /// Learning rate of AdamW, constant.
+    /// Learning rate of AdamW, constant; at least 0.
     pub learning_rate: f64,
-    /// Weight of the n-gram term (the paper's lambda).
+    /// Weight of the n-gram term (the paper's lambda), at least 0.
     pub lambda: f64,
     /// Number of last blocks that learn, in a fraction of the time of all; 0 for all.
     pub blocks: usize,
@@ -38,19 +38,35 @@ impl Default for LearnOptions {
 }
 
 impl LearnOptions {
-    pub(crate) fn config(self) -> LearnConfig {
+    /// Settings of the learner.
+    ///
+    /// # Errors
+    /// The options that are outside their ranges.
+    pub(crate) fn config(self) -> Result<LearnConfig, String> {
         let defaults = LearnConfig::default();
-        LearnConfig {
+        let config = LearnConfig {
             objective: ObjectiveName::Hybrid,
             direct: Some(DirectLoss::ForwardKl),
             ngram: Some(NgramLoss::Nll),
             lambda: self.lambda,
-            every: self.every.max(1),
+            every: self.every,
             lr: self.learning_rate,
             blocks: self.blocks,
             replay: self.replay,
             replay_window: self.replay.max(defaults.replay_window),
             ..defaults
+        };
+        let wrongs = config.wrongs().into_iter().map(|(key, fault)| {
+            let option = match key.as_str() {
+                "learn.lr" => "learning_rate",
+                other => other.trim_start_matches("learn."),
+            };
+            format!("{option}: {fault}")
+        });
+        let wrongs: Vec<String> = wrongs.collect();
+        match wrongs.is_empty() {
+            true => Ok(config),
+            false => Err(wrongs.join("; ")),
         }
     }
 }

@@ -21,12 +21,13 @@ impl<T: LanguageModel> Builder<Engine, T> {
     /// Lets the drafter learn from every answer. `drafter` is the model whose engine drafts.
     ///
     /// # Errors
-    /// [`Error::Learn`]: a model that has no gradient here, weights that cannot be read, more blocks
-    /// than there are.
+    /// [`Error::Learn`]: an option outside its range, a model that has no gradient here, weights
+    /// that cannot be read, more blocks than there are.
     pub fn learning(mut self, drafter: &Drafter, options: LearnOptions) -> Result<Self, Error> {
+        let config = options.config().map_err(failed)?;
         let folder = drafter.folder();
         let checkpoint = folder.checkpoint().map_err(failed)?;
-        let learner = Learner::new(&checkpoint, options.config(), options.seed);
+        let learner = Learner::new(&checkpoint, config, options.seed);
         if options.blocks > 0 {
             self.drafter.keep_states(options.blocks).map_err(failed)?;
         }
@@ -123,5 +124,41 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let load = own.load;
         let loaded = self.rounds.change_drafter(|engine| load(engine, weights));
         loaded.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Target;
+
+    #[test]
+    fn options_outside_their_ranges_are_refused() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+        let drafter = Drafter::open(models.join("D")).unwrap();
+        let target = Target::open(models.join("L")).unwrap();
+        let refused = |options: LearnOptions| {
+            let builder = Session::of_models(&drafter, &target).unwrap();
+            builder.learning(&drafter, options).err()
+        };
+        assert!(refused(LearnOptions::default()).is_none());
+        for (every, learning_rate, lambda, fault) in [
+            (0, 1e-3, 0.2, "every: must be at least 1"),
+            (4, f64::NAN, 0.2, "learning_rate: NaN must be 0 or more"),
+            (4, -0.5, 0.2, "learning_rate: -0.5 must be 0 or more"),
+            (4, 1e-3, f64::INFINITY, "lambda: inf must be 0 or more"),
+            (4, 1e-3, -0.5, "lambda: -0.5 must be 0 or more"),
+        ] {
+            let options = LearnOptions {
+                every,
+                learning_rate,
+                lambda,
+                ..LearnOptions::default()
+            };
+            let Some(Error::Learn { source }) = refused(options) else {
+                panic!("{options:?}");
+            };
+            assert_eq!(source.to_string(), fault);
+        }
     }
 }

@@ -157,6 +157,10 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
 
     /// Names the random streams: the same seed and the same prompts in the same order give the same
     /// answers.
+    ///
+    /// Sessions that share an n-gram cache, a history of texts or learnt weights, at once or one
+    /// after the other, need seeds of their own: an answer whose name ([`StreamName`]) was used
+    /// there before does not follow the target's probabilities given the earlier answer.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self

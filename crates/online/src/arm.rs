@@ -424,6 +424,10 @@ impl DraftingArm {
             self.weights_changed();
         }
         if let Some(controller) = &mut self.known.controller {
+            // Parts that led to no update took time, too.
+            if updates.is_empty() && seconds > 0.0 {
+                controller.spent(&self.target, seconds);
+            }
             let each = seconds / updates.len().max(1) as f64;
             for update in &updates {
                 controller.learnt(&self.target, each, update.agreed);

@@ -50,7 +50,7 @@ pub struct Update {
     /// Seconds of the optimiser, and of merging adapters.
     pub step_seconds: f64,
     /// Agreement of the drafter with the text before it learnt from it; only if its last blocks
-    /// learn and there was an earlier update.
+    /// learn, it does not draft with a running mean, and there was an earlier update.
     pub agreed: Option<Agreed>,
 }
 
@@ -247,9 +247,11 @@ impl DrafterTraining {
             None
         } else {
             let graded = self.trainer.accumulate(&batch)?;
-            // Before the first update the present weights are the initial ones.
+            // Before the first update the present weights are the initial ones. Beside a running
+            // mean they are not those that draft.
             let first = match self.updates {
                 0 => None,
+                _ if self.config.ema > 0.0 => None,
                 _ => self.trainer.evaluate_first(&batch)?,
             };
             agreed = first.and_then(|first| {

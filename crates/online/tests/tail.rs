@@ -173,6 +173,24 @@ fn an_update_that_fails_changes_nothing() {
     }
 }
 
+/// The weights that are compared must be those that draft.
+#[test]
+fn where_a_running_mean_drafts_nothing_is_compared_with_the_first_weights() {
+    let compared = |ema: f64| {
+        let config = LearnConfig {
+            every: 1,
+            replay: 0,
+            ema,
+            ..settings(1)
+        };
+        let (mut learner, mut engine) = (learner(config, 1).unwrap(), engine(1));
+        learner.push(example(0, &mut engine)).unwrap();
+        let (update, _) = learner.push(example(1, &mut engine)).unwrap().unwrap();
+        update.agreed.is_some()
+    };
+    assert_eq!([0.0, 0.5].map(compared), [true, false]);
+}
+
 #[test]
 fn what_cannot_learn_is_refused() {
     let error = |blocks| {

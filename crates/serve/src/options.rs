@@ -255,7 +255,9 @@ impl LearnOptions {
             lr: self.rate.unwrap_or(defaults.lr),
             replay: if large { 0 } else { 16 },
             replay_window: 256,
-            ema: if large { 0.0 } else { 0.9 },
+            // A running mean is a whole model in f32, which every adapter would have in memory and
+            // on disk.
+            ema: if large || self.rank > 0 { 0.0 } else { 0.9 },
             likely: if large { 1e-4 } else { 0.0 },
             blocks: self.part().blocks,
             lora: LoraSettings {
@@ -280,5 +282,26 @@ impl LearnOptions {
             LearnScope::User if !user.is_empty() => format!("{target}/{user}"),
             _ => target.to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn adapters_have_no_running_mean() {
+        let drafter = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/D/config.json");
+        let drafter = LmConfig::from_file(&drafter).unwrap();
+        let ema = |rank| {
+            let learn = LearnOptions {
+                rank,
+                ..LearnOptions::default()
+            };
+            learn.config(&drafter).ema
+        };
+        assert_eq!([ema(0), ema(4)], [0.9, 0.0]);
     }
 }

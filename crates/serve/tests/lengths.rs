@@ -2,6 +2,7 @@
 
 use crate::support;
 
+use lm::{EngineSettings, WeightType};
 use serde_json::{Value, json};
 use serve::{LookupScope, Options};
 use support::*;
@@ -207,4 +208,33 @@ fn a_long_prompt_is_read_beside_other_answers() {
         cached + 2 > usage["prompt_tokens"].as_u64().unwrap(),
         "{usage}"
     );
+}
+
+/// The drafter spells an answer in more tokens than the target, and with `--context` both have the
+/// same number of positions.
+#[test]
+fn an_answer_that_fills_the_context_teaches_the_drafter() {
+    let short = Options {
+        engine: EngineSettings {
+            context: Some(128),
+            ..EngineSettings::new(WeightType::F32, 1)
+        },
+        learn: Some(serve::LearnOptions {
+            every: 1,
+            blocks: Some(1),
+            ..learning()
+        }),
+        ..options()
+    };
+    let server = Server::start(short, None);
+    let body = json!({
+        "messages": [{"role": "user", "content": PROMPTS[2]}], "ignore_eos": true,
+        "temperature": 0,
+    });
+    let (status, answer) = server.post("/v1/chat/completions", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["choices"][0]["finish_reason"], "length", "{answer}");
+    until("it was learnt from", || {
+        server.metric("omnidraft_updates_total{target=\"L\"}") >= 1.0
+    });
 }

@@ -38,6 +38,10 @@ pub enum Purpose {
 ///
 /// A stream depends only on its name, so resuming a run at prompt 500 or leaving prompts out does
 /// not change the tokens of any other prompt.
+///
+/// A name is used once by whatever shares an n-gram cache, a history of texts or learnt weights.
+/// These depend on the draws of the first answer, which a second one under its name would repeat:
+/// the second would not follow the target's probabilities given the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamName {
     /// Root seed of the run.

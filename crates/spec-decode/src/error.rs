@@ -84,6 +84,26 @@ pub enum LawError {
         /// Width of the row of logits.
         vocab: usize,
     },
+    /// A draft has no distribution for some of its tokens, or proposals span tokens that it has not.
+    #[error(
+        "a draft of {tokens} tokens has {laws} distributions, and its proposals span {spanned}"
+    )]
+    DraftShape {
+        /// Number of draft tokens.
+        tokens: usize,
+        /// Number of their distributions.
+        laws: usize,
+        /// Number of draft tokens up to the end of the last proposal.
+        spanned: usize,
+    },
+    /// Groups of another vocabulary, or none, where verification reads them.
+    #[error("groups for {found} tokens instead of {vocab}")]
+    GroupShape {
+        /// Number of tokens that the groups are for.
+        found: usize,
+        /// Width of a row.
+        vocab: usize,
+    },
     /// A forward returned a number of logits other than positions times vocabulary.
     #[error("{found} logits instead of {positions} rows of {vocab}")]
     RowShape {
@@ -162,6 +182,23 @@ pub enum SpecError {
     CacheChanged {
         /// Round of this response, from 0.
         round: usize,
+    },
+    /// The round was not begun by this session, or another response or other settings have begun
+    /// since.
+    #[error("round {round} does not belong to the session's present response and settings")]
+    OtherRound {
+        /// Round of its response, from 0.
+        round: usize,
+    },
+    /// Drafts of this mode cannot be verified without the drafter's distributions.
+    #[error(
+        "round {round}: drafts of mode {mode} cannot be verified elsewhere, only `exact` and `tli`"
+    )]
+    NotSparse {
+        /// Round of this response, from 0.
+        round: usize,
+        /// Name of the mode.
+        mode: &'static str,
     },
     /// The length of a model's KV cache is not the number of tokens that it was fed.
     #[error("round {round}: {role} cache holds {found} tokens, expected {expected}")]

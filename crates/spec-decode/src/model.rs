@@ -38,7 +38,8 @@ impl<'a> Rows<'a> {
     /// Row of one position; empty if there is no such position.
     pub fn row(&self, position: usize) -> &'a [f32] {
         let start = position.saturating_mul(self.vocab);
-        self.logits.get(start..start + self.vocab).unwrap_or(&[])
+        let end = start.saturating_add(self.vocab);
+        self.logits.get(start..end).unwrap_or(&[])
     }
 
     /// Row of the last position; empty if there is none.
@@ -54,5 +55,22 @@ impl<'a> Rows<'a> {
     /// Number of entries of a row.
     pub fn vocab(&self) -> usize {
         self.vocab
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_not_there_are_empty() {
+        for vocab in [1, 2, 3] {
+            let logits = vec![0.5; 2 * vocab];
+            let rows = Rows::new(&logits, vocab, 2).unwrap();
+            assert_eq!((rows.row(1), rows.last()), (&logits[vocab..], rows.row(1)));
+            for position in [2, 3, usize::MAX / 2, usize::MAX - 1, usize::MAX] {
+                assert!(rows.row(position).is_empty(), "{position} of {vocab}");
+            }
+        }
     }
 }

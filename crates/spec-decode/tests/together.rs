@@ -7,8 +7,8 @@ use ngram_cache::NgramCache;
 use proptest::prelude::*;
 use spec_decode::testkit::FakeModel;
 use spec_decode::{
-    ConstantLength, DraftedRound, LanguageModel, LawError, NoSink, Origin, Prompt, RoundOutcome,
-    Score, Session, SessionConfig, SpecError, StreamName, Verdict, VerifyMode,
+    ConstantLength, DraftedRound, JudgedRound, LanguageModel, LawError, NoSink, Origin, Prompt,
+    RoundOutcome, Score, Session, SessionConfig, SpecError, StreamName, Verdict, VerifyMode,
 };
 use vocab_align::{DraftId, TargetId, raw_ids};
 
@@ -160,17 +160,84 @@ proptest! {
 #[test]
 fn a_cache_that_changes_between_draft_and_verification_is_an_error() {
     let config = config(VerifyMode::Exact, 1.0, 8);
-    let mut session = sessions(3, &config).remove(0);
-    let (cache, other) = (true_cache(), cache_of(&[]));
+    let cache = true_cache();
+    // A clone may have learnt something else since.
+    for other in [cache_of(&[]), true_cache(), cache.clone()] {
+        let mut session = sessions(3, &config).remove(0);
+        let policy = &mut ConstantLength(3);
+        let round = session.draft_round(Some(&cache), policy).expect("a draft");
+        let logits = score(&mut session, &round);
+        let error = session.judge_round(round, Some(&other), &logits).err();
+        assert!(
+            matches!(error, Some(SpecError::CacheChanged { round: 0 })),
+            "{error:?}"
+        );
+        assert!(session.finished().is_none());
+    }
+}
+
+/// A round goes on only in the response and with the settings in which it began: its text would
+/// otherwise become another session's, or follow another law.
+#[test]
+fn a_round_of_another_response_is_refused() {
+    let config = config(VerifyMode::Exact, 1.0, 8);
     let policy = &mut ConstantLength(3);
-    let round = session.draft_round(Some(&cache), policy).expect("a draft");
+    let refused = |result: Result<JudgedRound, SpecError>| {
+        matches!(result.err(), Some(SpecError::OtherRound { round: 0 }))
+    };
+    let mut both = sessions(3, &config);
+    let (mut first, mut second) = (both.remove(0), both.remove(0));
+    let round = first.draft_round(None, policy).expect("a draft");
+    let logits = score(&mut first, &round);
+    assert!(refused(second.judge_round(round, None, &logits)));
+    second.draft_round(None, policy).expect("its own round");
+
+    let mut session = sessions(3, &config).remove(0);
+    let round = session.draft_round(None, policy).expect("a draft");
     let logits = score(&mut session, &round);
-    let error = session.judge_round(round, Some(&other), &logits).err();
+    session.configure(SessionConfig {
+        mode: VerifyMode::Tli,
+        ..config.clone()
+    });
+    assert!(refused(session.judge_round(round, None, &logits)));
+
+    let mut session = sessions(3, &config).remove(0);
+    let round = session.draft_round(None, policy).expect("a draft");
+    let logits = score(&mut session, &round);
+    session
+        .start(PROMPT, StreamName::new(9, 9))
+        .expect("starts");
+    assert!(refused(session.judge_round(round, None, &logits)));
+    assert!(session.finished().is_none());
+}
+
+/// A draft is translated with the n-grams by which it was masked.
+#[test]
+fn a_draft_ends_with_the_cache_it_began_with() {
+    let config = config(VerifyMode::Exact, 1.0, 8);
+    let mut session = sessions(3, &config).remove(0);
+    let policy = &mut ConstantLength(0);
+    let round = session.begin_round(None, policy).expect("a round");
+    let error = session.end_draft(round, Some(&true_cache())).err();
     assert!(
         matches!(error, Some(SpecError::CacheChanged { round: 0 })),
         "{error:?}"
     );
-    assert!(session.finished().is_none());
+}
+
+/// Drafts that are tokenised anew are verified by the target's own draws alone.
+#[test]
+fn drafts_of_mode_slem_are_not_verified_elsewhere() {
+    let config = config(VerifyMode::Slem, 1.0, 8);
+    let mut session = sessions(3, &config).remove(0);
+    let round = session
+        .draft_round(None, &mut ConstantLength(3))
+        .expect("a draft");
+    let error = session.sparse_draft(&round, None).err();
+    assert!(
+        matches!(error, Some(SpecError::NotSparse { mode: "slem", .. })),
+        "{error:?}"
+    );
 }
 
 /// A verdict from another machine is checked as one that is computed here.

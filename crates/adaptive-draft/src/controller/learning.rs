@@ -27,8 +27,10 @@ const DUTIES: [f64; 3] = [0.25, 0.5, 1.0];
 const POINTS: usize = 8;
 /// Largest cost of learning from the first answers, in mean answers.
 const ALLOWANCE: f64 = 2.0;
-/// Weight of earlier updates in the mean cost after another one.
+/// Weight of earlier updates in the mean cost after one from other answers.
 const KEEP: f64 = 0.9;
+/// Number of answers after which an update has weight 1/e in the mean cost.
+const UPDATES: f64 = 64.0;
 /// Number of answers in the short mean of the saving, and in the long one.
 const SHORT: f64 = 8.0;
 const LONG: f64 = 48.0;
@@ -175,6 +177,12 @@ impl Learning {
             .iter_mut()
             .for_each(|sum| *sum *= 1.0 - 1.0 / MEMORY);
         self.answers += 1.0;
+        // While learning rests, nothing corrects a cost that was over-estimated, and learning would
+        // rest for ever. The estimate falls slowly. Its weight falls sooner, so that a single
+        // update then says if learning is still as dear.
+        let keep = 1.0 - 1.0 / UPDATES;
+        self.costs[0] *= keep * (1.0 - 1.0 / MEMORY);
+        self.costs[1] *= keep;
     }
 
     /// Decides if learning pays, given that a mean answer takes `mean` seconds by plain decoding,
@@ -200,12 +208,19 @@ impl Learning {
         self.turns = (self.turns + self.duty).min(1.0 + self.duty);
     }
 
-    /// Adds an update.
+    /// Adds an update. It has learnt from the answers recorded since the last one; if there are
+    /// none, from more of the same answers.
     pub(super) fn learnt(&mut self, seconds: f64) {
-        let answers = self.recorded.max(1.0);
+        let answers = if self.learnt == 0 {
+            self.recorded.max(1.0)
+        } else {
+            self.recorded
+        };
+        // Several updates in one answer add up to its cost.
+        let keep = if answers > 0.0 { KEEP } else { 1.0 };
         self.costs = [
-            KEEP * self.costs[0] + seconds,
-            KEEP * self.costs[1] + answers,
+            keep * self.costs[0] + seconds,
+            keep * self.costs[1] + answers,
         ];
         self.spent += seconds;
         self.learnt += answers as u64;
@@ -237,4 +252,36 @@ impl Learning {
 
 fn curve(learnt: f64) -> f64 {
     (1.0 + learnt / BEND).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_that_was_over_estimated_is_forgotten() {
+        let mut learning = Learning::default();
+        assert!(learning.takes_turn());
+        learning.learnt(100.0);
+        assert_eq!(learning.cost(), 100.0);
+        for _ in 0..600 {
+            learning.pass();
+        }
+        assert!(learning.cost() < 10.0, "{}", learning.cost());
+        // The next update says what learning costs now.
+        learning.recorded = 1.0;
+        learning.learnt(1.0);
+        assert!((learning.cost() - 1.0).abs() < 0.01, "{}", learning.cost());
+    }
+
+    #[test]
+    fn updates_within_an_answer_are_the_cost_of_one_answer() {
+        let mut learning = Learning::default();
+        assert!(learning.takes_turn());
+        for _ in 0..4 {
+            learning.learnt(0.5);
+        }
+        assert_eq!((learning.learnt, learning.since), (1, 1.0));
+        assert_eq!(learning.cost(), 2.0);
+    }
 }

@@ -51,6 +51,9 @@ const MOST_EXPLORING: f64 = 1.0;
 const UNKNOWN: f64 = 0.1;
 /// Least assumed loss of a trial. It limits trials between two ways that seem equal.
 const LEAST_LOSS: f64 = 0.02;
+/// Largest assumed loss of a trial, in shares of an answer, unless reading the prompt alone takes
+/// the drafter longer.
+const MOST_LOSS: f64 = 0.4;
 /// Loss in consecutive answers, in mean answers, after which a way no longer counts as saving.
 const TRIP: f64 = 0.2;
 /// Number of answers over which the time of a mean answer is averaged.
@@ -186,6 +189,12 @@ struct Known {
     /// Seconds of a mean answer by plain decoding, and number of answers in the mean.
     mean: f64,
     answers: u64,
+    /// Mean seconds in which the drafter reads a prompt, and number of answers in the mean: those
+    /// that it drafted in.
+    #[serde(default)]
+    reading: f64,
+    #[serde(default)]
+    drafted: u64,
 }
 
 /// Controller of one drafter. It keeps separate estimates for each target.
@@ -283,9 +292,17 @@ impl Controller {
         known.ledger.add(&answer.ledger(&known.steps));
         known.answers += 1;
         known.mean += (plain - known.mean) / MEMORY.min(known.answers as f64);
+        if way.drafts() {
+            let read = answer.ledger.prefill;
+            known.drafted += 1;
+            known.reading += (read - known.reading) / MEMORY.min(known.drafted as f64);
+        }
         if plain > 0.0 {
             let weight = (plain / known.mean).clamp(0.1, 4.0);
-            known.observe(way, (-lost / plain, answer.chance(), weight), config);
+            // One answer says at most that all of plain decoding's time was lost: a short answer
+            // after a long prompt must not condemn a way.
+            let saved = (-lost / plain).max(-1.0);
+            known.observe(way, (saved, answer.chance(), weight), config);
             if let Some(saved) = answer.copies_save(&known.steps) {
                 let copies = known.ways.entry(Way::Copies).or_default();
                 copies.add(saved, 0.0, weight);
@@ -319,6 +336,17 @@ impl Controller {
         if answer.records() && !learns {
             known.learning.drop_recording(true);
         }
+        if answer.tried {
+            // What it lost is not known, but it must not be tried again for nothing.
+            let lost = UNKNOWN * known.mean;
+            self.exploring -= lost;
+        }
+    }
+
+    /// Drops the recording of an answer for this target that was to be learnt from when it was
+    /// [closed](Self::close), but gave no example.
+    pub fn drop_recording(&mut self, target: &str) {
+        self.of(target).learning.drop_recording(true);
     }
 
     /// Adds an update for this target that took `seconds`. `agreed` is the drafters' agreement with
@@ -391,6 +419,10 @@ impl Controller {
                 None => UNKNOWN,
             };
             let lost = lost.max(LEAST_LOSS) * known.mean;
+            // Speculation that loses is stopped within the answer. Little is lost then but the time
+            // in which the drafter reads the prompt.
+            let reading = if other.drafts() { known.reading } else { 0.0 };
+            let lost = lost.min((MOST_LOSS * known.mean).max(reading));
             // A loss relative to the best way may still be a saving relative to plain decoding.
             let behind = lost - saves * known.mean;
             if self.exploring >= lost && self.allows(behind, known) {

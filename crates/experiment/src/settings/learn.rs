@@ -144,7 +144,7 @@ impl LearnConfig {
     }
 
     /// The invalid keys, each with its error.
-    pub(crate) fn wrongs(&self) -> Vec<Wrong> {
+    pub fn wrongs(&self) -> Vec<(String, String)> {
         let least = |value: f64| value >= 0.0;
         let ema = self.ema;
         let likely = self.likely;

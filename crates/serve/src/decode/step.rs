@@ -295,11 +295,13 @@ impl Decoder {
             match reason {
                 Ok(Some(reason)) => {
                     let needs = self.needs();
-                    let room = self.models.drafter.config().max_position_embeddings;
+                    // Its engine may have a shorter context than the model was trained for.
+                    let most = self.models.drafter.config().max_position_embeddings;
+                    let room = most.min(sequence.slot.session.drafter().max_len());
                     let length = sequence.policy.inner_mut().inner_mut();
                     let head_examples = length.take_head_examples();
                     let rejected = sequence.totals.proposed - sequence.totals.accepted;
-                    let mut left = None;
+                    let (mut left, mut closed) = (None, false);
                     let learns = match sequence.policy.end() {
                         Some(mut answer) if !sequence.shared => {
                             if let Some(corpora) = &mut self.corpora {
@@ -311,7 +313,8 @@ impl Decoder {
                                     corpora.replay(vocabulary, request, &costs, said)
                                 });
                             }
-                            self.stats.close(answer, rejected)
+                            closed = self.stats.close(answer, rejected);
+                            closed
                         }
                         Some(answer) => {
                             left = Some(answer);
@@ -341,6 +344,9 @@ impl Decoder {
                     if let Some(answer) = left {
                         let learns = example.is_some();
                         self.stats.tell(|own| own.leave(&answer, learns));
+                    }
+                    if closed && example.is_none() {
+                        self.stats.tell(|own| own.drop_recording(&target.name));
                     }
                     if let Some(example) = example
                         && let Some(learner) = &self.learner

@@ -51,7 +51,7 @@ pub(crate) struct LearnerThread {
     state: Option<StateFolder>,
     next_update: Instant,
     next_save: Instant,
-    /// True if something was learnt after the last saving.
+    /// True if something was learnt after the last saving, or if that failed.
     changed: bool,
     /// Number of answers with the drafter at the last saving. The n-grams and counters of answers
     /// that gave no example are saved as well.
@@ -179,14 +179,23 @@ impl LearnerThread {
         let pause = self.learners.options.updates_per_minute;
         let pause = pause.map(|n| Duration::from_secs_f64(60.0 / f64::from(n.max(1))));
         self.next_update = Instant::now() + pause.unwrap_or_default();
-        if let Err(error) = self.try_update(name) {
+        let began = Instant::now();
+        let learnt = self.try_update(name);
+        if let Err(error) = &learnt {
             let error = error.in_full();
             tracing::warn!(adapter = name, "an update failed: {error}");
             self.stats.counters().update_failures += 1;
         }
+        // An update that was taken is charged with what it learnt.
+        if !learnt.unwrap_or(false) {
+            let seconds = began.elapsed().as_secs_f64();
+            self.stats.tell(|own| own.spent(target_of(name), seconds));
+        }
     }
 
-    fn try_update(&mut self, name: &str) -> Result<()> {
+    /// Learns from the examples of an adapter. Returns true if the update was taken, and the
+    /// controller was told of it; false if there was nothing to learn.
+    fn try_update(&mut self, name: &str) -> Result<bool> {
         let examples = self.waiting.take(name);
         let bytes = examples.iter().map(Example::bytes).sum();
         self.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -196,8 +205,12 @@ impl LearnerThread {
         for example in examples {
             learnt = learner.push(example)?.or(learnt);
         }
+        if learnt.is_none() {
+            // Examples that fill the room are fewer than those of an update.
+            learnt = learner.flush()?.pop();
+        }
         let Some((update, weights)) = learnt else {
-            return Ok(());
+            return Ok(false);
         };
         publish(name, &weights, &self.models, &self.options, &self.decoder)?;
         let learner = self.learners.of(name)?;
@@ -212,7 +225,7 @@ impl LearnerThread {
         let key = self.learners.key(name);
         self.stats.counters().replayed.insert(key, replayed);
         self.changed = true;
-        Ok(())
+        Ok(true)
     }
 
     fn save_now(&mut self) {
@@ -229,9 +242,13 @@ impl LearnerThread {
             Ok(known) if asked => {
                 if let Err(error) = self.save(known) {
                     tracing::error!("the state could not be saved: {}", error.in_full());
+                    self.changed = true;
                 }
             }
-            _ => tracing::warn!("the n-grams were not handed out; nothing is saved"),
+            _ => {
+                tracing::warn!("the n-grams were not handed out; nothing is saved");
+                self.changed = true;
+            }
         }
     }
 

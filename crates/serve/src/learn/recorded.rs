@@ -224,7 +224,8 @@ impl RecordedLearner {
         self.stats
             .answer(&target.name, &totals, totals.emitted, true);
         let prompt = answer.prompt.draft.len();
-        let room = self.models.drafter.config().max_position_embeddings;
+        let most = self.models.drafter.config().max_position_embeddings;
+        let room = most.min(session.drafter().max_len());
         let reads = (&target.pair, room);
         let example = self
             .needs

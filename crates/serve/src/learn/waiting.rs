@@ -9,8 +9,8 @@ use distill_loss::Example;
 struct Adapter {
     /// The oldest first, with the number of each arrival.
     examples: VecDeque<(u64, Example)>,
-    /// Number of the arrival since which there are enough of them.
-    due: u64,
+    /// Number of the arrival since which there are enough of them, or no room for more.
+    due: Option<u64>,
 }
 
 /// The examples of all adapters that no update has learnt from.
@@ -44,20 +44,26 @@ impl Waiting {
         let own = self.adapters.entry(name.to_owned()).or_default();
         own.examples.push_back((number, example));
         let mut left = Vec::new();
-        if own.examples.len() == every {
-            own.due = number;
-        } else if own.examples.len() > every
+        if own.examples.len() > every
             && let Some((_, oldest)) = own.examples.pop_front()
         {
             // If updates are limited, the latest answers are learnt from.
             self.bytes -= oldest.bytes();
             left.push(oldest);
         }
+        let enough = own.examples.len() >= every;
         while self.bytes > self.limit
             && let Some(oldest) = self.oldest_but(name)
         {
             self.bytes -= oldest.bytes();
             left.push(oldest);
+        }
+        // Where its own examples fill the room, there would never be enough of them: the queue
+        // takes no more.
+        if (enough || self.bytes > self.limit)
+            && let Some(own) = self.adapters.get_mut(name)
+        {
+            own.due = own.due.or(Some(number));
         }
         left
     }
@@ -75,18 +81,17 @@ impl Waiting {
         Some(example)
     }
 
-    /// True if an adapter has enough examples for an update.
+    /// True if an adapter is to be updated: it has enough examples, or they fill the room.
     pub(super) fn is_due(&self, name: &str) -> bool {
         let known = self.adapters.get(name);
-        known.is_some_and(|own| own.examples.len() >= self.every)
+        known.is_some_and(|own| own.due.is_some())
     }
 
-    /// Name of the adapter that has had enough examples for longest.
+    /// Name of the adapter that has been due for longest.
     pub(super) fn due(&self) -> Option<String> {
-        let due = self.adapters.iter();
-        let due = due.filter(|(_, own)| own.examples.len() >= self.every);
-        due.min_by_key(|(_, own)| own.due)
-            .map(|(name, _)| name.clone())
+        let adapters = self.adapters.iter();
+        let due = adapters.filter_map(|(name, own)| Some((own.due?, name)));
+        due.min().map(|(_, name)| name.clone())
     }
 
     /// Takes out the examples of an adapter.
@@ -136,14 +141,31 @@ mod tests {
         }
         // There is no room beside them: the oldest leave.
         assert_eq!(marks(&waiting.push("a", example(90, 4))), [0, 1, 2, 3]);
+        assert!(!waiting.is_due("a"));
         assert_eq!(marks(&waiting.push("a", example(91, 1))), [4]);
         assert_eq!(waiting.due().as_deref(), Some("a"));
-        // Its own do not: an update needs both.
+        // Its own do not: an update learns from all of them.
         let left = waiting.push("b", example(92, 20));
         assert_eq!(marks(&left), [5, 6, 7, 8, 90, 91]);
         assert!(waiting.push("b", example(93, 20)).is_empty());
         assert_eq!(marks(&waiting.take("b")), [92, 93]);
         assert_eq!((waiting.bytes, waiting.adapters.len()), (0, 0));
+    }
+
+    #[test]
+    fn an_adapter_that_fills_the_room_is_due_with_fewer_examples() {
+        let mut waiting = Waiting::new(4, 9 * example(0, 1).bytes());
+        assert!(waiting.push("seldom", example(1, 1)).is_empty());
+        assert!(waiting.push("a", example(2, 4)).is_empty());
+        assert!(waiting.due().is_none());
+        assert_eq!(marks(&waiting.push("a", example(3, 20))), [1]);
+        assert!(waiting.is_due("a"));
+        assert_eq!(waiting.due().as_deref(), Some("a"));
+        assert_eq!(marks(&waiting.take("a")), [2, 3]);
+        assert_eq!((waiting.bytes, waiting.due()), (0, None));
+        // With room again, enough of them are waited for.
+        assert!(waiting.push("a", example(4, 1)).is_empty());
+        assert!(!waiting.is_due("a"));
     }
 
     #[test]

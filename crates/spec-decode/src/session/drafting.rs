@@ -4,7 +4,7 @@ use ngram_cache::NgramCache;
 use vocab_align::{AlignError, DraftContext, DraftId, TargetId, raw_ids};
 
 use super::reading::FEW;
-use super::round::{Clock, DraftedRound, lexicon_of};
+use super::round::{Clock, DraftedRound, check_cache, lexicon_of};
 use super::running::Running;
 use super::{Session, slem};
 use crate::buffer::Row;
@@ -80,6 +80,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 return Err(SpecError::NotRunning);
             }
         };
+        running.serial = self.serial;
         running.cache = cache.map(NgramCache::generation);
         let clock = Clock::new();
         let (copied, drafting) = self.begin_draft(&mut running, cache, policy)?;
@@ -96,7 +97,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// with which the round began.
     ///
     /// # Errors
-    /// Logits of another shape; impossible probabilities.
+    /// Logits of another shape; impossible probabilities; another cache; a round that is not this
+    /// session's.
     pub fn draft_token(
         &mut self,
         round: &mut DraftingRound,
@@ -117,6 +119,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         row: &[f32],
         policy: &mut dyn DraftPolicy,
     ) -> Result<(), SpecError> {
+        self.check_round(&round.running)?;
+        check_cache(self.config.mode, cache, &round.running)?;
         let rules = self.rules(cache);
         let said = (row, self.drafter.state(), self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
@@ -124,15 +128,17 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         taken.map_err(SpecError::law(Role::Drafter, round.running.round))
     }
 
-    /// Ends drafting and translates the draft.
+    /// Ends drafting and translates the draft. `cache` must be the one with which the round began.
     ///
     /// # Errors
-    /// Drafts that cannot be translated.
+    /// Drafts that cannot be translated; another cache; a round that is not this session's.
     pub fn end_draft(
         &mut self,
         round: DraftingRound,
         cache: Option<&NgramCache>,
     ) -> Result<DraftedRound, SpecError> {
+        self.check_round(&round.running)?;
+        check_cache(self.config.mode, cache, &round.running)?;
         let DraftingRound {
             mut running,
             copied,

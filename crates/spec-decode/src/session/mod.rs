@@ -11,6 +11,7 @@ mod slem;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
@@ -193,12 +194,21 @@ pub struct Session<D, T> {
     groups: CachedGroups,
     history: Option<CopySource>,
     running: Option<Running>,
+    /// Number of the present response with the present settings. No other session has it.
+    serial: u64,
 }
 
-/// Groups, with the address and the generation of the cache that they belong to.
+/// A number that is given once.
+fn next_serial() -> u64 {
+    static SERIALS: AtomicU64 = AtomicU64::new(1);
+    SERIALS.fetch_add(1, Relaxed)
+}
+
+/// Groups, with the generation of the cache that they belong to: `Some(None)` if there is no cache,
+/// `None` if there are no groups yet.
 #[derive(Debug, Default)]
 struct CachedGroups {
-    generation: Option<(usize, u64)>,
+    generation: Option<Option<u64>>,
     groups: Groups,
 }
 
@@ -233,6 +243,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             groups: CachedGroups::default(),
             history: None,
             running: None,
+            serial: next_serial(),
         })
     }
 
@@ -295,7 +306,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| prompt.target.iter().copied().collect());
         let ended = self.config.max_new_tokens == 0;
+        self.serial = next_serial();
         self.running = Some(Running {
+            serial: self.serial,
             prompt_draft: prompt.draft.len(),
             prompt: prompt.target.to_vec(),
             response: Vec::new(),
@@ -460,6 +473,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             let read = self.target.prefill(&raw_ids(&prompt[held..end]));
             read.map_err(|source| SpecError::Prefill { role, source })?;
         }
+        self.serial = next_serial();
         // The part read so far counts as a prompt without a response.
         running.prompt = prompt[..end].to_vec();
         running.response.clear();
@@ -469,8 +483,18 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         Ok(end == rest)
     }
 
-    /// Sets other settings for the responses to come. The KV caches are kept.
+    /// Sets other settings for the rounds to come. The KV caches are kept. A round that has begun
+    /// cannot go on: [`SpecError::OtherRound`].
     pub fn configure(&mut self, config: SessionConfig) {
+        self.serial = next_serial();
+        if let Some(running) = &mut self.running {
+            let text = || running.prompt.iter().chain(&running.response);
+            let seen = config
+                .sampling
+                .penalises()
+                .then(|| text().copied().collect());
+            running.seen = seen;
+        }
         if config.stop != self.config.stop {
             let width = self.drafter.vocab_size();
             self.spellable = slem::spellable(&self.pair, &self.direct, &config.stop, width);

@@ -76,13 +76,15 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// vocab_size]`, from the forward that appended it to the target's KV cache.
     ///
     /// # Errors
-    /// Logits of another shape; impossible probabilities; a cache that changed since the draft.
+    /// Logits of another shape; impossible probabilities; a cache that changed since the draft; a
+    /// round that is not this session's.
     pub fn judge_round(
         &mut self,
         mut round: DraftedRound,
         cache: Option<&NgramCache>,
         logits: &[f32],
     ) -> Result<JudgedRound, SpecError> {
+        self.check_round(&round.running)?;
         round.timings.target = round.clock.lap();
         let running = &mut round.running;
         let rows = Rows::checked(logits, self.target.vocab_size(), round.input.len());
@@ -97,14 +99,22 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// [`settle_round`](Self::settle_round).
     ///
     /// # Errors
-    /// Impossible probabilities; a cache that changed since the draft.
+    /// Impossible probabilities; another mode; a cache that changed since the draft; a round that is
+    /// not this session's.
     pub fn sparse_draft(
         &mut self,
         round: &DraftedRound,
         cache: Option<&NgramCache>,
     ) -> Result<SparseDraft, SpecError> {
         let (mode, sampling) = (self.config.mode, self.config.sampling);
+        self.check_round(&round.running)?;
         check_cache(mode, cache, &round.running)?;
+        if !matches!(mode, VerifyMode::Exact | VerifyMode::Tli) {
+            return Err(SpecError::NotSparse {
+                round: round.running.round,
+                mode: mode.name(),
+            });
+        }
         let lexicon = lexicon_of(&self.direct, mode, cache);
         let vocab = self.target.vocab_size();
         let evidence = Evidence {
@@ -125,12 +135,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     ///
     /// # Errors
     /// More accepted proposals than there are, a token that the target does not have, or a
-    /// probability below 0 or more than 1e-6 above 1.
+    /// probability below 0 or more than 1e-6 above 1; a round that is not this session's.
     pub fn settle_round(
         &mut self,
         mut round: DraftedRound,
         verdict: Verdict,
     ) -> Result<JudgedRound, SpecError> {
+        self.check_round(&round.running)?;
         round.timings.target = round.clock.lap();
         let law = SpecError::law(Role::Target, round.running.round);
         let vocab = self.target.vocab_size();
@@ -155,7 +166,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// none.
     ///
     /// # Errors
-    /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted.
+    /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted; a round that
+    /// is not this session's.
     pub fn commit_round(
         &mut self,
         judged: JudgedRound,
@@ -165,6 +177,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, SpecError> {
         let JudgedRound { round, verdict } = judged;
+        self.check_round(&round.running)?;
         let DraftedRound {
             mut running,
             drafted,
@@ -201,6 +214,16 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         policy.observe(&outcome);
         self.running = Some(running);
         Ok(outcome)
+    }
+
+    /// Checks that a round was begun in the present response, with the present settings: its text
+    /// would otherwise become another session's, or follow another law.
+    pub(super) fn check_round(&self, running: &Running) -> Result<(), SpecError> {
+        let round = running.round;
+        match running.serial == self.serial {
+            true => Ok(()),
+            false => Err(SpecError::OtherRound { round }),
+        }
     }
 
     /// Verifies the proposals with the target's distribution.
@@ -249,7 +272,7 @@ pub(super) fn lexicon_of<'a>(
 }
 
 /// Checks that the n-grams are those that were drafted with.
-fn check_cache(
+pub(super) fn check_cache(
     mode: VerifyMode,
     cache: Option<&NgramCache>,
     running: &Running,
@@ -266,12 +289,10 @@ impl CachedGroups {
     /// The groups of a lexicon. If they are `needed`, they are rebuilt after any change of the
     /// cache that [`learn`](Self::learn) did not add, such as an eviction.
     fn of(&mut self, lexicon: &Lexicon<'_>, vocab: usize, needed: bool) -> &Groups {
-        let generation = lexicon.cache().map_or((0, 0), |cache| {
-            (std::ptr::from_ref(cache).addr(), cache.generation())
-        });
-        if needed && self.generation != Some(generation) {
+        let generation = Some(lexicon.cache().map(NgramCache::generation));
+        if needed && self.generation != generation {
             self.groups = Groups::new(lexicon, vocab);
-            self.generation = Some(generation);
+            self.generation = generation;
         }
         &self.groups
     }
@@ -286,11 +307,10 @@ impl CachedGroups {
         spelling: &[DraftId],
         token: TargetId,
     ) {
-        let place = std::ptr::from_ref(cache).addr();
         let kept_ids = cache.generation() == before + 1;
-        if kept_ids && self.generation == Some((place, before)) {
+        if kept_ids && self.generation == Some(Some(before)) {
             self.groups.insert(cache, spelling, token);
-            self.generation = Some((place, cache.generation()));
+            self.generation = Some(Some(cache.generation()));
         }
     }
 }

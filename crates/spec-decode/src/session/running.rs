@@ -10,6 +10,8 @@ use crate::{Chance, Purpose, StreamName};
 
 /// The response in progress.
 pub(super) struct Running {
+    /// The session's number at the beginning of the round.
+    pub(super) serial: u64,
     /// Length of the prompt in draft tokens.
     pub(super) prompt_draft: usize,
     /// The prompt in target tokens.
@@ -56,6 +58,7 @@ impl Running {
     pub(super) fn ended() -> Self {
         let dice = || Box::new(StreamName::new(0, 0).dice(Purpose::Plain));
         Self {
+            serial: 0,
             prompt_draft: 0,
             prompt: Vec::new(),
             response: Vec::new(),

@@ -1,5 +1,7 @@
 //! Earlier texts, within a limit of memory.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use vocab_align::TokenId;
 
 use super::automaton::SuffixAutomaton;
@@ -67,14 +69,33 @@ impl<I: TokenId> Generation<I> {
 /// They are in two generations. Texts are added to the new one until it has half of the limit. Then
 /// the old one is dropped, and the new one takes its place. Once filled, a corpus therefore uses
 /// between half of the limit and all of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SuffixCorpus<I> {
     pub(super) old: Option<Generation<I>>,
     pub(super) new: Generation<I>,
     /// Limit of the size of both, in bytes.
     pub(super) limit: usize,
-    /// Number of changes. Matches that were found before a change are void after it.
+    /// A number that no other corpus has had, nor this one before its last change. Matches that
+    /// were found under another one are void.
     pub(super) version: u64,
+}
+
+/// A version that no corpus has had. It is never 0, with which a lookup begins.
+fn next_version() -> u64 {
+    static VERSIONS: AtomicU64 = AtomicU64::new(1);
+    VERSIONS.fetch_add(1, Relaxed)
+}
+
+impl<I: Clone> Clone for SuffixCorpus<I> {
+    /// A corpus with the same texts and a version of its own: the two may change differently.
+    fn clone(&self) -> Self {
+        Self {
+            old: self.old.clone(),
+            new: self.new.clone(),
+            limit: self.limit,
+            version: next_version(),
+        }
+    }
 }
 
 impl<I: TokenId> SuffixCorpus<I> {
@@ -85,7 +106,7 @@ impl<I: TokenId> SuffixCorpus<I> {
             old: None,
             new: Generation::default(),
             limit: limit.min(MOST_BYTES),
-            version: 0,
+            version: next_version(),
         }
     }
 
@@ -101,7 +122,7 @@ impl<I: TokenId> SuffixCorpus<I> {
         if rest.is_empty() {
             return;
         }
-        self.version += 1;
+        self.version = next_version();
         if self.new.bytes() + Generation::<I>::most_bytes(rest.len()) > half {
             // The old generation's half of the room is needed.
             self.old = None;
@@ -115,7 +136,7 @@ impl<I: TokenId> SuffixCorpus<I> {
     /// Drops the older half, or all if there is only one. Returns the number of bytes that were
     /// freed.
     pub fn forget(&mut self) -> usize {
-        self.version += 1;
+        self.version = next_version();
         match self.old.take() {
             Some(old) => old.bytes(),
             None => std::mem::take(&mut self.new).bytes(),
@@ -208,5 +229,26 @@ mod tests {
         assert_eq!((corpus.len(), corpus.new.lengths.len()), (110, 3));
         let texts: Vec<&[TargetId]> = corpus.texts().collect();
         assert_eq!(texts, [&whole[..], &text(4, 10), &whole]);
+    }
+
+    #[test]
+    fn no_two_corpora_have_a_version_in_common() {
+        let mut corpus = SuffixCorpus::<TargetId>::new(1 << 20);
+        let another = SuffixCorpus::<TargetId>::new(1 << 20);
+        let mut versions = vec![0, corpus.version, another.version];
+        corpus.absorb(&text(1, 10));
+        let mut copy = corpus.clone();
+        versions.extend([corpus.version, copy.version]);
+        corpus.absorb(&text(2, 10));
+        copy.absorb(&text(3, 10));
+        versions.extend([corpus.version, copy.version]);
+        let bytes = corpus.to_bytes(7);
+        let loaded = SuffixCorpus::<TargetId>::from_bytes(&bytes, 1 << 20, 7).unwrap();
+        corpus.forget();
+        versions.extend([corpus.version, loaded.version]);
+        let all = versions.len();
+        versions.sort_unstable();
+        versions.dedup();
+        assert_eq!(versions.len(), all, "{versions:?}");
     }
 }

@@ -158,8 +158,6 @@ impl<I: TokenId> SuffixCorpus<I> {
                 }
             }
         }
-        // A lookup starts with version 0, so another version marks these texts as unread.
-        corpus.version += 1;
         match reader.0.is_empty() {
             true => Ok(corpus),
             false => Err("more in it than it says"),

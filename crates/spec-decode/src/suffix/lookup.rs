@@ -29,7 +29,7 @@ pub struct SuffixLookup<I> {
     text: Vec<I>,
     corpus: Option<SharedCorpus<I>>,
     /// Matches with the generations of the corpus; the number of tokens of the text that they have
-    /// read, and the version of the corpus.
+    /// read, and the version of the corpus, 0 at first.
     matches: [Match; 2],
     read: usize,
     version: u64,
@@ -237,6 +237,24 @@ mod tests {
         assert_eq!(lookup.find(4), Some((3, ids(&[4]))));
         lookup.absorb();
         lookup.extend(&ids(&[5]));
+        assert_eq!(lookup.find(4), None);
+    }
+
+    #[test]
+    fn another_corpus_in_the_same_place_is_matched_anew() {
+        let of = |past: &[u32]| {
+            let mut corpus = SuffixCorpus::new(1 << 20);
+            corpus.absorb(&ids(past));
+            corpus
+        };
+        let shared = Arc::new(Mutex::new(of(&[1, 2, 3, 4, 5, 6, 7, 8])));
+        let mut lookup = SuffixLookup::new(Some(Arc::clone(&shared)));
+        lookup.start(&ids(&[1, 2, 3, 4, 5, 6]));
+        assert_eq!(lookup.find(4), Some((6, ids(&[7, 8]))));
+        // As many changes, and fewer states than the number of the one that matched.
+        *locked(&shared) = of(&[6, 9]);
+        assert_eq!(lookup.find(4), Some((1, ids(&[9]))));
+        *locked(&shared) = of(&[10]);
         assert_eq!(lookup.find(4), None);
     }
 

@@ -199,7 +199,7 @@ pub fn verify(
     evidence: &Evidence<'_>,
     dice: &mut dyn Chance,
 ) -> Result<Verdict, LawError> {
-    evidence.check()?;
+    evidence.check(mode, acceptance)?;
     if evidence.sampling.is_greedy() {
         let best = |index| argmax(evidence.rows.row(index)).map(|best| best as u32);
         return greedy::verify(evidence.proposals.iter().map(|own| own.target), best);
@@ -230,7 +230,7 @@ pub(crate) fn check_proposals(proposals: &[Proposal], vocab: usize) -> Result<()
 }
 
 impl Evidence<'_> {
-    fn check(&self) -> Result<(), LawError> {
+    fn check(&self, mode: VerifyMode, acceptance: Acceptance) -> Result<(), LawError> {
         let (vocab, positions) = (self.rows.vocab(), self.proposals.len() + 1);
         if self.rows.positions() != positions {
             return Err(LawError::RowShape {
@@ -238,6 +238,21 @@ impl Evidence<'_> {
                 positions,
                 vocab,
             });
+        }
+        let (tokens, laws) = (self.draft.ids.len(), self.draft.laws.len());
+        let ends = self.proposals.iter().map(|proposal| proposal.span.end);
+        let spanned = ends.max().unwrap_or(0);
+        let has_laws = self.sampling.is_greedy() || laws == tokens;
+        if mode != VerifyMode::Slem && !(has_laws && spanned <= tokens) {
+            return Err(LawError::DraftShape {
+                tokens,
+                laws,
+                spanned,
+            });
+        }
+        let found = self.groups.firsts().len();
+        if tokens > 0 && needs_groups(mode, acceptance, self.sampling) && found != vocab {
+            return Err(LawError::GroupShape { found, vocab });
         }
         check_proposals(self.proposals, vocab)
     }
