@@ -574,6 +574,18 @@ fn every_target_has_a_floor_of_its_own() {
     assert!((all.saved() - good.saved() - bad.saved()).abs() < 1e-9 * all.plain);
 }
 
+/// A round of which no draft token is accepted.
+fn lose(answer: &mut Answer) {
+    let k = if answer.speculates() { 4 } else { 0 };
+    answer.observe(&RoundCost {
+        positions: 1 + k,
+        drafted: k,
+        tokens: 1,
+        draft: 0.1 * k as f64,
+        rest: 1.0,
+    });
+}
+
 #[test]
 fn an_answer_at_rest_is_never_speculated() {
     let world = World {
@@ -589,14 +601,7 @@ fn an_answer_at_rest_is_never_speculated() {
         recorded += u32::from(answer.records());
         for _ in 0..50 {
             assert!(!(rests && answer.speculates()));
-            let k = if answer.speculates() { 4 } else { 0 };
-            answer.observe(&RoundCost {
-                positions: 1 + k,
-                drafted: k,
-                tokens: 1,
-                draft: 0.1 * k as f64,
-                rest: 1.0,
-            });
+            lose(&mut answer);
         }
         if controller.close(answer, 1) {
             controller.learnt("target", 1.0, None);
@@ -626,16 +631,7 @@ fn first_trial(reading: f64) -> Option<(Controller, Answer)> {
             answer.read(reading);
         }
         let length = if i < FIRST { 10 } else { 100 };
-        for _ in 0..length {
-            let k = if answer.speculates() { 4 } else { 0 };
-            answer.observe(&RoundCost {
-                positions: 1 + k,
-                drafted: k,
-                tokens: 1,
-                draft: 0.1 * k as f64,
-                rest: 1.0,
-            });
-        }
+        (0..length).for_each(|_| lose(&mut answer));
         controller.close(answer, 1);
     }
     None
