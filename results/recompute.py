@@ -22,7 +22,7 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py positions NAME ...          what a forward of the target over several positions takes
     python3 results/recompute.py curve NAME ARM OTHER        tokens a round of two arms by 32 streamed prompts, and held out
     python3 results/recompute.py what_learnt NAME            what arms learnt from, and whether all of it is charged
-    python3 results/recompute.py agreement NAME              how often learner and first weights agree with the target
+    python3 results/recompute.py agreement NAME              how often learner and frozen weights agree with the target
     python3 results/recompute.py never_slower NAME           speed over plain decoding over every 32 prompts in a row
     python3 results/recompute.py break_even NAME ARM OTHER   answers until what learning took is won back
     python3 results/recompute.py drafted NAME STAGE ARM      draft tokens of the drafter a round, beside tokens a round
@@ -503,7 +503,7 @@ def positions(*names):
         steps = {at: step(rows) for at, rows in grouped(plain, "at", "seed").items()}
         taken = collections.defaultdict(list)
         for row in wanted(load(name, "stream", "rounds")):
-            taken[1 + row["proposed"]].append(1e-6 * row["verify_us"] / steps[row["at"], row["seed"]])
+            taken[1 + row["proposed"] + (row.get("alternatives") or 0)].append(1e-6 * row["verify_us"] / steps[row["at"], row["seed"]])
         target = " ".join(sorted({row["target"] for row in plain}))
         medians = [f"{np.median(taken[width]):.2f}" if len(taken[width]) >= 20 else "\u2013" for width in widths]
         label = f"{name}, seed {seed}" if seed else name
@@ -587,7 +587,7 @@ def agreement(name):
     """Of arms whose last blocks learn: the share of positions at which the drafter agrees with the target before it learns
     from them, and that of the weights it had at first, at the same positions. Over all updates but the first, and over the
     last half of them; intervals resample updates. A Markdown table."""
-    heads = ["target, task", "arm", "updates", "positions", "first weights", "learner", "difference", "last half: first weights", "learner", "difference"]
+    heads = ["target, task", "arm", "updates", "positions", "frozen weights", "learner", "difference", "last half: frozen weights", "learner", "difference"]
     print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * (len(heads) - 2))
     rng = np.random.default_rng(0)
     for (at, arm), rows in grouped(load(name, "stream", "updates"), "at", "arm").items():

@@ -76,6 +76,10 @@ impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
         self.inner.stop_after(step)
     }
 
+    fn is_worth(&self, others: usize, chance: f64) -> bool {
+        self.inner.is_worth(others, chance)
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner.observe(outcome);
         let judged = labels(outcome);

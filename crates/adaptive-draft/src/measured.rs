@@ -70,7 +70,7 @@ impl MeasuredCosts {
     /// Adds a round.
     pub fn observe(&mut self, outcome: &RoundOutcome) {
         let timings = &outcome.timings;
-        let at = outcome.proposed();
+        let at = outcome.proposed() + outcome.alternatives;
         let expected = usual(&self.verify, at);
         let judged = (timings.target + timings.verify).min(MOST * expected);
         let rest = (timings.translate + timings.commit).min(MOST * usual(&[self.rest], 0));

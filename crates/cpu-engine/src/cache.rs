@@ -107,6 +107,31 @@ impl<R: PanelRow> Blocks<R> {
         }
     }
 
+    /// Exchanges the keys and values of two positions of a block.
+    fn swap(&mut self, shape: &CacheShape, block: usize, [a, b]: [usize; 2]) {
+        if a == b {
+            return;
+        }
+        let (head_dim, panels) = (shape.head_dim, shape.head_dim.div_ceil(PANEL));
+        let block = &mut self.0[block];
+        for kv_head in 0..shape.kv_heads {
+            for i in 0..head_dim {
+                let key = |position: usize| {
+                    let (segment, own) = (position / shape.positions, position % shape.positions);
+                    let panel = kv_head * (shape.positions / PANEL) + own / PANEL;
+                    (segment, panel * head_dim + i, own % PANEL)
+                };
+                let value = |position: usize| {
+                    let (segment, own) = (position / shape.positions, position % shape.positions);
+                    let row = (kv_head * panels + i / PANEL) * shape.positions + own;
+                    (segment, row, i % PANEL)
+                };
+                exchange(block, |segment| &mut segment.keys, [a, b].map(key));
+                exchange(block, |segment| &mut segment.values, [a, b].map(value));
+            }
+        }
+    }
+
     fn put(&mut self, shape: &CacheShape, at: Place, key: &[f32], value: &[f32]) {
         let head_dim = shape.head_dim;
         let segment = &mut self.0[at.block][at.position / shape.positions];
@@ -124,6 +149,23 @@ impl<R: PanelRow> Blocks<R> {
             }
         }
     }
+}
+
+/// Exchanges two numbers of a block, each given by its segment, row and column.
+fn exchange<R: PanelRow>(
+    block: &mut [Segment<R>],
+    rows: fn(&mut Segment<R>) -> &mut Vec<R>,
+    [a, b]: [(usize, usize, usize); 2],
+) {
+    let mut put = |(segment, row, column): (usize, usize, usize), number: Option<R::Number>| {
+        let place = rows(&mut block[segment])[row].column(column);
+        let held = *place;
+        *place = number.unwrap_or(held);
+        held
+    };
+    let first = put(a, None);
+    let second = put(b, Some(first));
+    put(a, Some(second));
 }
 
 /// Destination of a key and a value.
@@ -167,6 +209,14 @@ impl Cache {
         match &mut self.stored {
             Stored::F32(blocks) => blocks.put(&self.shape, at, key, value),
             Stored::F16(blocks) => blocks.put(&self.shape, at, key, value),
+        }
+    }
+
+    /// Exchanges the keys and values of two positions of a block.
+    pub(crate) fn swap(&mut self, block: usize, positions: [usize; 2]) {
+        match &mut self.stored {
+            Stored::F32(blocks) => blocks.swap(&self.shape, block, positions),
+            Stored::F16(blocks) => blocks.swap(&self.shape, block, positions),
         }
     }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Weak};
 
 use lm::host::RotaryTables;
 use lm::{
-    LanguageModel, LmConfig, LmError, ModelError, RandomWeights, Tail, TensorSource, WeightType,
-    check_call, first_of_last,
+    Alternative, LanguageModel, LmConfig, LmError, ModelError, RandomWeights, Tail, TensorSource,
+    WeightType, check_call, first_of_last,
 };
 
 use crate::cache::{Cache, CacheShape};
@@ -163,6 +163,9 @@ pub struct CpuEngine {
     state: Vec<f32>,
     /// Kept input states of a block, if any are kept.
     states: Option<States>,
+    /// Positions of the alternatives that the last pass scored; empty once the cache has changed.
+    /// Their keys and values are in the cache from its length on.
+    scored: Vec<usize>,
 }
 
 impl CpuEngine {
@@ -217,6 +220,7 @@ impl CpuEngine {
             max_len,
             state: Vec::new(),
             states: None,
+            scored: Vec::new(),
             weights,
         })
     }
@@ -315,7 +319,7 @@ impl CpuEngine {
 
     /// Drops all results of the previous weights.
     fn forget(&mut self) {
-        self.len = 0;
+        self.truncate(0);
         self.state.clear();
     }
 
@@ -403,15 +407,15 @@ impl CpuEngine {
         for ids in passes {
             let skipped = unscored.min(ids.len());
             let (rows, behind) = rest.split_at_mut((ids.len() - skipped) * vocab);
-            self.pass(ids, rows);
+            self.pass((ids, &[]), rows);
             (rest, unscored) = (behind, unscored - skipped);
         }
         count
     }
 
-    /// Runs one pass over `ids` and computes as many rows of logits, for the last tokens, as
-    /// `logits` has room for.
-    fn pass(&mut self, ids: &[u32], logits: &mut [f32]) {
+    /// Runs one pass over `ids`, of which the last are alternatives at `positions`, and computes as
+    /// many rows of logits, for the last tokens, as `logits` has room for.
+    fn pass(&mut self, (ids, positions): (&[u32], &[usize]), logits: &mut [f32]) {
         self.reserve(self.len + ids.len());
         Pass {
             config: &self.weights.config,
@@ -424,14 +428,18 @@ impl CpuEngine {
                 states: self.states.as_mut(),
                 start: self.len,
                 count: ids.len(),
+                alternatives: positions,
             }],
             count: ids.len(),
         }
         .run(ids, logits);
-        self.len += ids.len();
+        self.len += ids.len() - positions.len();
+        self.scored.clear();
+        self.scored.extend(positions);
         self.state.clear();
         let config = &self.weights.config;
-        if let Some(last) = (logits.len() / config.vocab_size).checked_sub(1) {
+        let rows = logits.len() / config.vocab_size;
+        if let Some(last) = rows.checked_sub(1 + positions.len()) {
             let state = self.scratch.normed(last, config.hidden_size);
             self.state.extend_from_slice(state);
         }
@@ -493,6 +501,7 @@ impl CpuEngine {
         for (engine, ids) in sequences.iter_mut() {
             engine.reserve(engine.len + ids.len());
             engine.len += ids.len();
+            engine.scored.clear();
         }
         let Some(((lead, first), others)) = sequences.split_first_mut() else {
             return;
@@ -505,6 +514,7 @@ impl CpuEngine {
             states,
             start: len - count,
             count,
+            alternatives: &[],
         };
         let states = lead.states.as_mut();
         let of_lead = stretch(&lead.rope, &mut lead.cache, states, lead.len, first.len());
@@ -585,12 +595,67 @@ impl LanguageModel for CpuEngine {
 
     fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+        self.scored.clear();
     }
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
         check_call(ids, self.len, self.max_len, self.vocab_size())?;
         logits.resize(ids.len() * self.vocab_size(), 0.0);
         self.passes(ids, logits);
+        Ok(())
+    }
+
+    /// As many as fit into a pass. Kept states are those of tokens in their order, so with them
+    /// there are none.
+    fn alternatives(&self, tokens: usize) -> usize {
+        let room = self.max_len.min(self.len + PASS_TOKENS);
+        match self.states {
+            Some(_) => 0,
+            None => room.saturating_sub(self.len + tokens),
+        }
+    }
+
+    fn forward_with(
+        &mut self,
+        ids: &[u32],
+        alternatives: &[Alternative],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        if alternatives.is_empty() {
+            return self.forward(ids, logits);
+        }
+        let all: Vec<u32> = ids
+            .iter()
+            .copied()
+            .chain(alternatives.iter().map(|own| own.id))
+            .collect();
+        check_call(&all, self.len, self.max_len, self.vocab_size())?;
+        let late = alternatives.iter().any(|own| own.after > ids.len());
+        if ids.is_empty() || late || alternatives.len() > self.alternatives(ids.len()) {
+            let count = alternatives.len();
+            let refused = format!(
+                "{count} alternatives to {} tokens cannot be scored",
+                ids.len()
+            );
+            return Err(ModelError::new(refused));
+        }
+        logits.resize(all.len() * self.vocab_size(), 0.0);
+        let positions = alternatives.iter().map(|own| self.len + own.after);
+        let positions: Vec<usize> = positions.collect();
+        self.pass((&all, &positions), logits);
+        Ok(())
+    }
+
+    fn take_alternative(&mut self, alternative: usize) -> Result<(), ModelError> {
+        let Some(&position) = self.scored.get(alternative) else {
+            let refused = format!("alternative {alternative} was not scored");
+            return Err(ModelError::new(refused));
+        };
+        for block in 0..self.weights.config.num_layers {
+            self.cache.swap(block, [position, self.len + alternative]);
+        }
+        self.truncate(position + 1);
+        self.len = position + 1;
         Ok(())
     }
 

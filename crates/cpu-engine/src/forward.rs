@@ -1,6 +1,6 @@
 //! One pass through the blocks for a bounded number of tokens.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Mutex, PoisonError};
 
 use lm::host::{RotaryTable, RotaryTables};
@@ -140,8 +140,40 @@ pub(crate) struct Stretch<'a> {
     pub(crate) states: Option<&'a mut States>,
     /// Number of tokens in the cache before the pass.
     pub(crate) start: usize,
-    /// Number of tokens of the pass.
+    /// Number of tokens of the pass, alternatives included.
     pub(crate) count: usize,
+    /// Positions of the alternatives, its last tokens. Their keys and values stand in the cache
+    /// after those of the others.
+    pub(crate) alternatives: &'a [usize],
+}
+
+impl Stretch<'_> {
+    /// Number of tokens before the alternatives.
+    fn main(&self) -> usize {
+        self.count - self.alternatives.len()
+    }
+
+    /// Position of a token of the pass.
+    fn position(&self, i: usize) -> usize {
+        match i.checked_sub(self.main()) {
+            Some(alternative) => self.alternatives[alternative],
+            None => self.start + i,
+        }
+    }
+
+    /// A part whose queries are a block: the tokens before the alternatives for 0, then each of
+    /// these. First token, position of it, and number of tokens.
+    fn part(&self, index: usize) -> (usize, usize, usize) {
+        match index.checked_sub(1) {
+            None => (0, self.start, self.main()),
+            Some(i) => (self.main() + i, self.alternatives[i], 1),
+        }
+    }
+
+    /// The numbers of its parts.
+    fn parts(&self) -> RangeInclusive<usize> {
+        0..=self.alternatives.len()
+    }
 }
 
 /// Everything that a pass reads and writes.
@@ -274,27 +306,34 @@ impl Pass<'_, '_> {
         self.rotate_queries(layer, block);
         let (config, executor, width) = (self.config, self.executor, self.config.q_width());
         let mut row = 0;
-        for stretch in &*self.stretches {
+        for stretch in &mut *self.stretches {
             let Scratch {
                 queries,
                 mixed,
                 attention,
                 ..
             } = &mut *self.scratch;
-            let call = AttentionCall {
-                queries: &queries[row * width..],
-                shape: stretch.cache.shape,
-                start: stretch.start,
-                count: stretch.count,
-                group: config.num_heads / config.num_kv_heads,
-                scale: config.block.attention_scale,
-                cap: config.block.attention_cap,
-                window: config.layer(layer).window.unwrap_or(usize::MAX),
-            };
-            let out = Out::new(&mut mixed[row * width..], width, width);
-            match &stretch.cache.stored {
-                Stored::F32(blocks) => executor.attend(call, blocks.of(layer), attention, out),
-                Stored::F16(blocks) => executor.attend(call, blocks.of(layer), attention, out),
+            for part in stretch.parts() {
+                let (first, start, count) = stretch.part(part);
+                let (row, stored) = (row + first, stretch.start + first);
+                let call = AttentionCall {
+                    queries: &queries[row * width..],
+                    shape: stretch.cache.shape,
+                    start,
+                    count,
+                    group: config.num_heads / config.num_kv_heads,
+                    scale: config.block.attention_scale,
+                    cap: config.block.attention_cap,
+                    window: config.layer(layer).window.unwrap_or(usize::MAX),
+                };
+                let out = Out::new(&mut mixed[row * width..], width, width);
+                // An alternative stands at its position while its query is answered.
+                stretch.cache.swap(layer, [start, stored]);
+                match &stretch.cache.stored {
+                    Stored::F32(blocks) => executor.attend(call, blocks.of(layer), attention, out),
+                    Stored::F16(blocks) => executor.attend(call, blocks.of(layer), attention, out),
+                }
+                stretch.cache.swap(layer, [start, stored]);
             }
             row += stretch.count;
         }
@@ -381,7 +420,7 @@ impl Pass<'_, '_> {
         for stretch in &mut *self.stretches {
             let rope = stretch.rope.of(self.config, layer);
             for (i, row) in rows.by_ref().take(stretch.count).enumerate() {
-                let position = stretch.start + i;
+                let (position, stored) = (stretch.position(i), stretch.start + i);
                 let keys = &row[key_at..][..width];
                 let keys = normed_heads(self.executor, self.config, &block.norms.keys, keys, heads);
                 for (kv_head, from) in keys.chunks_exact(head_dim).enumerate() {
@@ -390,7 +429,7 @@ impl Pass<'_, '_> {
                     let place = Place {
                         block: layer,
                         kv_head,
-                        position,
+                        position: stored,
                     };
                     stretch.cache.put(place, key, value);
                 }
@@ -411,19 +450,23 @@ impl Pass<'_, '_> {
         let mut rows = qkv.chunks_exact(qkv_stride(self.config));
         let mut before = 0;
         for stretch in &*self.stretches {
-            let (rope, count) = (stretch.rope.of(self.config, layer), stretch.count);
-            // A sequence's queries are a contiguous block, because attention reads one sequence at
-            // a time.
-            let queries = &mut queries[before * width..];
-            before += count;
-            for (i, row) in rows.by_ref().take(count).enumerate() {
-                let weight = &block.norms.queries;
-                let row = normed_heads(self.executor, self.config, weight, &row[..width], heads);
-                for (head, from) in row.chunks_exact(head_dim).enumerate() {
-                    let (kv_head, j) = (head / group, head % group);
-                    let slot = ((kv_head * count + i) * group + j) * head_dim;
-                    let to = &mut queries[slot..slot + head_dim];
-                    turn(rope, stretch.start + i, from, to);
+            let rope = stretch.rope.of(self.config, layer);
+            // The queries of a part are a contiguous block, because attention reads one part at a
+            // time.
+            for part in stretch.parts() {
+                let (_, start, count) = stretch.part(part);
+                let queries = &mut queries[before * width..];
+                before += count;
+                for (i, row) in rows.by_ref().take(count).enumerate() {
+                    let weight = &block.norms.queries;
+                    let row =
+                        normed_heads(self.executor, self.config, weight, &row[..width], heads);
+                    for (head, from) in row.chunks_exact(head_dim).enumerate() {
+                        let (kv_head, j) = (head / group, head % group);
+                        let slot = ((kv_head * count + i) * group + j) * head_dim;
+                        let to = &mut queries[slot..slot + head_dim];
+                        turn(rope, start + i, from, to);
+                    }
                 }
             }
         }

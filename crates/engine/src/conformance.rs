@@ -7,6 +7,7 @@
 //! | [`Prefill`](Clause::Prefill) | tokens read without their logits, and a prompt read for its last logits alone |
 //! | [`Independence`](Clause::Independence) | two engines in turns, with a text each |
 //! | [`Device`](Clause::Device) | logits kept on a device: their largest columns, their rows, rows that are not there |
+//! | [`Alternatives`](Clause::Alternatives) | tokens scored in place of others, and taken, by an engine that scores any |
 //! | [`Refusal`](Clause::Refusal) | ids that do not exist, and more tokens than there is room for |
 //!
 //! With the logits, the length of the cache, the [state](LanguageModel::state) and
@@ -18,7 +19,7 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use crate::{LanguageModel, ModelError};
+use crate::{Alternative, LanguageModel, ModelError};
 
 /// Number of tokens of the text that [`check`] reads: enough to make each position at which it is
 /// split a different case.
@@ -42,6 +43,8 @@ pub enum Clause {
     Independence,
     /// Logits on a device equal those in memory.
     Device,
+    /// An alternative behaves as if it had been appended in its place.
+    Alternatives,
     /// A call that is refused changes nothing.
     Refusal,
 }
@@ -54,6 +57,7 @@ impl fmt::Display for Clause {
             Self::Prefill => "reading without logits",
             Self::Independence => "two engines in turns",
             Self::Device => "logits on a device",
+            Self::Alternatives => "alternatives",
             Self::Refusal => "refused calls",
         })
     }
@@ -177,6 +181,7 @@ pub fn check_on<E: LanguageModel>(mut make: impl FnMut() -> E, text: &[u32]) -> 
     known.prefills(&mut make)?;
     known.turns(&mut make)?;
     known.device(&mut make)?;
+    known.alternatives(&mut make)?;
     known.refusals(&mut make)
 }
 
@@ -326,6 +331,37 @@ impl<'a> Known<'a> {
                 self.compare(clause, 0..at, &logits, &engine)?;
             }
             self.goes_on(clause, at, &mut engine)?;
+        }
+        Ok(())
+    }
+
+    /// Scores the text's own token in place of another one, beside a third, and takes it.
+    fn alternatives<E: LanguageModel>(&self, make: &mut impl FnMut() -> E) -> Result<(), Broken> {
+        let (clause, mut logits) = (Clause::Alternatives, Vec::new());
+        for at in 0..self.text.len().saturating_sub(1) {
+            let mut engine = make();
+            if at > 0 {
+                done(clause, engine.prefill(&self.text[..at]))?;
+            }
+            let ids = [self.text[at], self.other(at + 1), self.text[at]];
+            let alternative = |after, id| Alternative { after, id };
+            let beside = [
+                alternative(2, self.text[at + 1]),
+                alternative(1, self.text[at + 1]),
+            ];
+            if engine.alternatives(ids.len()) < beside.len() {
+                return Ok(());
+            }
+            done(clause, engine.forward_with(&ids, &beside, &mut logits))?;
+            self.shape(clause, ids.len() + beside.len(), &logits)?;
+            self.length(clause, at + ids.len(), &engine)?;
+            self.logits(clause, at..at + 1, &logits[..self.vocab])?;
+            self.logits(clause, at + 1..at + 2, &logits[4 * self.vocab..])?;
+            done(clause, engine.take_alternative(1))?;
+            self.length(clause, at + 2, &engine)?;
+            if at + 2 < self.text.len() {
+                self.goes_on(clause, at + 2, &mut engine)?;
+            }
         }
         Ok(())
     }

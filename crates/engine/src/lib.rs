@@ -5,4 +5,4 @@ mod error;
 mod model;
 
 pub use error::{ModelError, check_call};
-pub use model::{DeviceLogits, LanguageModel};
+pub use model::{Alternative, DeviceLogits, LanguageModel};

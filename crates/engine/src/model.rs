@@ -7,6 +7,16 @@ use crate::{ModelError, check_call};
 /// Number of positions prefilled at once, so that the discarded logits of a long prompt stay small.
 const PREFILL_CHUNK: usize = 64;
 
+/// A token in place of the one after the first `after` tokens of a forward
+/// ([`LanguageModel::forward_with`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alternative {
+    /// Number of the forward's tokens that stand before it.
+    pub after: usize,
+    /// The token.
+    pub id: u32,
+}
+
 /// A causal language model with one sequence and a KV cache that can be truncated.
 ///
 /// # Invariants
@@ -42,6 +52,44 @@ pub trait LanguageModel {
     /// [`ModelError::TokenOutOfRange`] and [`ModelError::ContextFull`] ([`check_call`] finds both);
     /// the cache is then unchanged. After an engine's own error its length is unspecified.
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError>;
+
+    /// Largest number of alternatives that [`forward_with`](Self::forward_with) scores beside so
+    /// many tokens; 0 for a model that scores none.
+    fn alternatives(&self, tokens: usize) -> usize {
+        let _ = tokens;
+        0
+    }
+
+    /// As [`forward`](Self::forward), and scores some alternatives in the same pass: row `ids.len()
+    /// + j` is that of the token that follows alternative `j` in a text that ends with it. The cache
+    /// then holds `ids`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward); more [alternatives](Self::alternatives) than the model scores,
+    /// or one after more tokens than there are.
+    fn forward_with(
+        &mut self,
+        ids: &[u32],
+        alternatives: &[Alternative],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        match alternatives {
+            [] => self.forward(ids, logits),
+            _ => Err(ModelError::new("this model scores no alternatives")),
+        }
+    }
+
+    /// Cuts the cache back to the tokens before an alternative of the last
+    /// [`forward_with`](Self::forward_with), and appends the alternative. No call that changes the
+    /// cache may come between the two.
+    ///
+    /// # Errors
+    /// An alternative that was not scored.
+    fn take_alternative(&mut self, alternative: usize) -> Result<(), ModelError> {
+        Err(ModelError::new(format!(
+            "alternative {alternative} was not scored"
+        )))
+    }
 
     /// Appends `ids` to the cache without returning logits. Engines that can skip the output
     /// projection should override this.
@@ -151,6 +199,23 @@ macro_rules! forward_to_inner {
             logits: &mut Vec<f32>,
         ) -> Result<(), $crate::ModelError> {
             self.$mutable().forward(ids, logits)
+        }
+
+        fn alternatives(&self, tokens: usize) -> usize {
+            self.$shared().alternatives(tokens)
+        }
+
+        fn forward_with(
+            &mut self,
+            ids: &[u32],
+            alternatives: &[$crate::Alternative],
+            logits: &mut Vec<f32>,
+        ) -> Result<(), $crate::ModelError> {
+            self.$mutable().forward_with(ids, alternatives, logits)
+        }
+
+        fn take_alternative(&mut self, alternative: usize) -> Result<(), $crate::ModelError> {
+            self.$mutable().take_alternative(alternative)
         }
 
         fn prefill(&mut self, ids: &[u32]) -> Result<(), $crate::ModelError> {

@@ -26,7 +26,7 @@ pub use config::{
     Rotary, is_inert,
 };
 pub use engine::{
-    DeviceLogits, LanguageModel, ModelError, check_call, conformance, forward_to_inner,
+    Alternative, DeviceLogits, LanguageModel, ModelError, check_call, conformance, forward_to_inner,
 };
 pub use error::LmError;
 pub use gguf_write::{GgufType, check_gguf, write_gguf};

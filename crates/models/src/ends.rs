@@ -46,7 +46,7 @@ pub fn ends<I: TokenId>(
         add(id, GENERATION_CONFIG);
     }
     for (role, from) in ROLES {
-        if let Some(id) = vocabulary.special(role) {
+        for (id, _) in vocabulary.specials().filter(|(_, own)| *own == role) {
             add(id.get(), from);
         }
     }
@@ -56,8 +56,9 @@ pub fn ends<I: TokenId>(
 
 /// The stop tokens of a tokenizer without a model.
 pub(crate) fn of_vocabulary<I: TokenId>(vocabulary: &Vocabulary<I>) -> BTreeSet<I> {
-    let found = ROLES.map(|(role, _)| vocabulary.special(role));
-    found.into_iter().flatten().collect()
+    let ends = |role: SpecialRole| ROLES.iter().any(|(end, _)| *end == role);
+    let found = vocabulary.specials().filter(|(_, role)| ends(*role));
+    found.map(|(id, _)| id).collect()
 }
 
 /// Roles of stop tokens, and what names them.

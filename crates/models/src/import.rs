@@ -76,6 +76,13 @@ enum Kind {
     Byte,
 }
 
+/// Keys of tokens that no text is framed with. Older writers set them to ids of no token, which
+/// llama.cpp warns of and ignores.
+const READ_OVER: [&str; 2] = [
+    "tokenizer.ggml.unknown_token_id",
+    "tokenizer.ggml.padding_token_id",
+];
+
 /// The keys of a GGUF file that describe its tokenizer.
 struct Keys<'a> {
     path: &'a Path,
@@ -208,14 +215,19 @@ impl Keys<'_> {
         }
     }
 
-    /// The token that a key names; `None` if the key is missing.
+    /// The token that a key names; `None` if the key is missing, or if it is one of
+    /// [`READ_OVER`] and names no token.
     fn token<'t>(&self, key: &str, tokens: &'t [String]) -> Result<Option<&'t str>, ImportError> {
         match self.value(key) {
             None => Ok(None),
             Some(GgufValue::Int(id)) => {
                 let token = usize::try_from(*id).ok().and_then(|id| tokens.get(id));
-                let token = token.ok_or_else(|| self.fault(key, format!("{id} is no token")))?;
-                Ok(Some(token))
+                match token {
+                    None if !READ_OVER.contains(&key) => {
+                        Err(self.fault(key, format!("{id} is no token")))
+                    }
+                    token => Ok(token.map(String::as_str)),
+                }
             }
             Some(_) => Err(self.fault(key, "is no number")),
         }

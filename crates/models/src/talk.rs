@@ -50,9 +50,8 @@ impl<I: TokenId> ModelText<I> {
                 });
             }
         }
-        let fitted = self.template.fit(question, |rendered| {
-            self.encode(rendered).map(|ids| ids.len())
-        })?;
+        let count = |rendered: &Rendered| self.count(rendered);
+        let fitted = self.template.fit(question, count)?;
         Ok(FittedTurn {
             ids: self.encode(&fitted.rendered)?,
             text: fitted.rendered.text,

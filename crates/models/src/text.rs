@@ -162,10 +162,23 @@ impl<I: TokenId> ModelText<I> {
     /// # Errors
     /// Text that the tokenizer refuses; an empty prompt.
     pub fn encode(&self, prompt: &Rendered) -> Result<Vec<I>> {
-        self.ids(prompt, || {
+        let ids = self.ids(prompt)?;
+        if ids.is_empty() {
             let path = self.path.display();
-            format!("the prompt is empty, and the tokenizer of {path} adds no beginning of text")
-        })
+            return Err(ModelsError::Refused(format!(
+                "the prompt is empty, and the tokenizer of {path} adds no beginning of text"
+            )));
+        }
+        Ok(ids)
+    }
+
+    /// Number of tokens of a prompt: the length of what [`encode`](Self::encode) returns, and 0 for
+    /// an empty prompt, which it refuses.
+    ///
+    /// # Errors
+    /// Text that the tokenizer refuses.
+    pub fn count(&self, prompt: &Rendered) -> Result<usize> {
+        Ok(self.ids(prompt)?.len())
     }
 
     /// Tokenises a conversation, as [`encode`](Self::encode) does a prompt.
@@ -173,22 +186,22 @@ impl<I: TokenId> ModelText<I> {
     /// # Errors
     /// Text that the tokenizer refuses; an empty conversation.
     pub fn encode_conversation(&self, conversation: &Rendered) -> Result<Vec<I>> {
-        self.ids(conversation, || "the conversation is empty".to_owned())
+        let ids = self.ids(conversation)?;
+        match ids.is_empty() {
+            true => Err(ModelsError::Refused("the conversation is empty".to_owned())),
+            false => Ok(ids),
+        }
     }
 
-    /// The ids of a text; an error with this message if there are none.
-    fn ids(&self, prompt: &Rendered, none: impl FnOnce() -> String) -> Result<Vec<I>> {
+    /// The ids of a text; none for an empty one to which the tokenizer adds nothing.
+    fn ids(&self, prompt: &Rendered) -> Result<Vec<I>> {
         let Rendered { text, bodies } = prompt;
         let framed = !self.template.is_chat();
-        let ids = match self.template.markers() {
+        Ok(match self.template.markers() {
             Markers::Text => self.vocabulary.encode_around(text, bodies, framed)?,
             Markers::Special if framed => self.vocabulary.encode_whole(text)?,
             Markers::Special => self.vocabulary.encode_with_specials(text)?,
-        };
-        match ids.is_empty() {
-            true => Err(ModelsError::Refused(none())),
-            false => Ok(ids),
-        }
+        })
     }
 
     /// Stop tokens.

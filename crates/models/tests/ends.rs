@@ -138,3 +138,17 @@ fn what_is_no_end_is_refused_by_name() {
         );
     }
 }
+
+/// A fine-tune may end its turns with a token of its own beside that of the model that it began as.
+#[test]
+fn every_token_of_a_role_ends_an_answer() {
+    let folder = folder(json!({}), None, json!({"eos_token": "<|im_end|>"}));
+    let file = folder.path().join("tokenizer.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("<halt>", "<|eot_id|>")).unwrap();
+    let by_name = |id: u32| (id, "its name".to_owned());
+    assert_eq!(found(folder.path()), Ok(vec![by_name(5), by_name(6)]));
+    let text = ModelText::<TargetId>::of_tokenizer(folder.path(), 64).unwrap();
+    let stop: Vec<u32> = text.stop_tokens().iter().map(|id| id.0).collect();
+    assert_eq!(stop, [5, 6]);
+}

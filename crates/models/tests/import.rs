@@ -291,6 +291,32 @@ fn pieces_with_scores_are_merged_by_them() -> Result {
 }
 
 #[test]
+fn unknown_and_padding_tokens_that_are_none_are_read_over() -> Result {
+    for (key, id, taken) in [
+        ("padding_token_id", u32::MAX, true),
+        ("padding_token_id", 260, true),
+        ("unknown_token_id", 260, true),
+        ("bos_token_id", 260, false),
+    ] {
+        let (mut keys, tensors) = byte_level_model("smollm");
+        keys.push((format!("tokenizer.ggml.{key}"), Entry::Int(id)));
+        let within = tempfile::tempdir()?;
+        match imported(within.path(), &written(&(keys, tensors))) {
+            Ok(out) => {
+                let folder: ModelFolder<TargetId> = ModelFolder::load(&out)?;
+                assert_eq!(ids(&folder, "hello")?[0], 258);
+                assert!(taken, "{key}");
+            }
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!taken && error.contains(key), "{error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn what_cannot_be_imported_leaves_nothing_behind() -> Result {
     let within = tempfile::tempdir()?;
     let told = |bytes: &[u8]| {

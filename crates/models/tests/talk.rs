@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lm::{EngineSettings, WeightType};
 use models::{Exchange, ModelFolder, ModelText, Talk};
+use serde_json::json;
 use vocab_align::{DraftId, TargetId};
 
 fn model(name: &str) -> PathBuf {
@@ -58,6 +59,36 @@ fn the_oldest_turns_make_room() {
     assert_eq!(fits(12), 0);
     let whole = text.turn(&before[1..], "Four?").unwrap().1.len();
     assert_eq!((fits(whole), fits(whole - 1)), (2, 1));
+}
+
+/// Neither plain text nor a template that says a prompt twice has words around an empty prompt, and
+/// this tokenizer adds none.
+#[test]
+fn long_prompts_are_shortened_where_nothing_stands_around_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let file = json!({
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "Ġ": 2}, "merges": []},
+    });
+    write("tokenizer.json", &file.to_string());
+    let twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}";
+    for (template, said, text) in [
+        (None, "ab ab ab", "ab ab ab"),
+        (Some(twice), "ab ab", "ab abab ab"),
+    ] {
+        if let Some(template) = template {
+            write("chat_template.jinja", template);
+        }
+        // Half of the context is a prompt's.
+        let model = ModelText::<TargetId>::of_tokenizer(folder.path(), 20).unwrap();
+        let fitted = model.fit_turn(&[], "ab ab ab abab").unwrap();
+        assert_eq!((&*fitted.said, &*fitted.text), (said, text));
+        assert_eq!(fitted.ids.len(), text.len());
+        let empty = model.template.render("").unwrap();
+        assert_eq!(model.count(&empty).unwrap(), 0);
+        assert!(model.encode(&empty).is_err());
+    }
 }
 
 #[test]

@@ -79,14 +79,13 @@ pub struct Builder<D, T> {
 impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     fn new(drafter: D, target: T, pair: &Pair) -> Self {
         let ends = [SpecialRole::EndOfTurn, SpecialRole::Eos];
-        let stop = ends
-            .into_iter()
-            .filter_map(|role| pair.target.special(role));
+        let specials = pair.target.specials();
+        let stop = specials.filter(|(_, role)| ends.contains(role));
         Self {
             drafter,
             target,
             config: SessionConfig {
-                stop: stop.collect(),
+                stop: stop.map(|(id, _)| id).collect(),
                 ..SessionConfig::new(VerifyMode::Exact, 0)
             },
             pair: pair.clone(),
@@ -123,6 +122,14 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     /// Drafts so many tokens in every round (the paper's k); 0 is plain decoding.
     pub fn draft_length(self, tokens: usize) -> Self {
         self.policy(ConstantLength(tokens))
+    }
+
+    /// Lets the target score up to so many second choices of the drafter along with a draft, if its
+    /// engine [can](LanguageModel::alternatives). Where it takes such a one in place of a drafted
+    /// token, the round gives one token more. It pays where further positions of a forward are cheap.
+    pub fn alternatives(mut self, most: usize) -> Self {
+        self.config.alternatives = most;
+        self
     }
 
     /// Lets a policy decide how long drafts are: [`adaptive_draft`] has some.

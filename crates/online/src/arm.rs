@@ -291,6 +291,10 @@ impl DraftingArm {
             },
             drafter_reads: way.is_none_or(Way::drafts),
             learn_ngrams: streamed && arm.cache.source == CacheUse::Online,
+            alternatives: match way {
+                Some(Way::Plain) => 0,
+                _ => arm.decode.alternatives,
+            },
             ..question.session.clone()
         };
         let mut judged = Vec::new();

@@ -164,6 +164,12 @@ pub enum OnlineError {
         .0.display()
     )]
     NoGeneration(PathBuf),
+    /// A folder has generations of a state and no file `current`; the value is the folder.
+    #[error(
+        "{}: holds generations of a state, and no file `current` says which of them counts\nhint: write the name of the newest generation-N into a file `current` there, or remove the folder to begin anew",
+        .0.display()
+    )]
+    NoCurrent(PathBuf),
     /// Another process has locked a state; the value is its folder.
     #[error(
         "{}: another process uses this state\nhint: end it, or give each its own --state",
@@ -295,6 +301,80 @@ impl OnlineError {
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         Self::at::<std::io::Error>(path.display())
     }
+
+    /// True if files that were read are damaged, incomplete, or of another job or program, so that
+    /// reading them again would find the same. False for every other fault, as of the system or of
+    /// an engine: the files may then be as good as ever.
+    pub(crate) fn is_of_the_files(&self) -> bool {
+        let mut causes = causes(self).map(passed_on);
+        let system = causes.find_map(|cause| cause.downcast_ref::<std::io::Error>());
+        let was_read = system.is_none_or(|error| {
+            use std::io::ErrorKind::{InvalidData, NotFound, UnexpectedEof};
+            matches!(error.kind(), InvalidData | NotFound | UnexpectedEof)
+        });
+        match self {
+            Self::At { source, .. } => source.is_of_the_files(),
+            // A journal is shorter than it was at the checkpoint.
+            Self::Results(ResultsError::Io {
+                action: "resume", ..
+            }) => true,
+            Self::Results(ResultsError::Io { .. }) | Self::System(_) | Self::Corpus(_) => was_read,
+            Self::Cache(error) => was_read && !matches!(error, CacheError::Tokenise { .. }),
+            Self::Lm(error) | Self::Head(HeadError::Lm(error)) => {
+                was_read
+                    && matches!(
+                        error,
+                        LmError::Io { .. }
+                            | LmError::Config { .. }
+                            | LmError::Weights(_)
+                            | LmError::MissingTensor { .. }
+                            | LmError::LeftoverTensors { .. }
+                            | LmError::NotFinite { .. }
+                            | LmError::Shape { .. }
+                            | LmError::Adapter { .. }
+                            | LmError::OtherModel
+                    )
+            }
+            Self::Encode(error) => !error.is_io(),
+            Self::Head(_)
+            | Self::OtherCheckpoint(_)
+            | Self::OtherInput { .. }
+            | Self::NoHead(_)
+            | Self::NotFinite { .. }
+            | Self::NoGeneration(_)
+            | Self::NoCurrent(_)
+            | Self::OtherFormat { .. }
+            | Self::Damaged { .. }
+            | Self::NoState(_)
+            | Self::OtherDrafter { .. }
+            | Self::OtherPart { .. }
+            | Self::OtherHead(_)
+            | Self::OtherVocabularies { .. }
+            | Self::NoWeights { .. }
+            | Self::OtherBlocks { .. }
+            | Self::NoSteps(_) => true,
+            Self::Models(_)
+            | Self::Model(_)
+            | Self::Decode(_)
+            | Self::Stream(_)
+            | Self::Results(_)
+            | Self::Trace(_)
+            | Self::Law(_)
+            | Self::Policy(_)
+            | Self::Sampling(_)
+            | Self::States(_)
+            | Self::Lacking(_)
+            | Self::NoModel(_)
+            | Self::NoTarget(_)
+            | Self::Unanswered { .. }
+            | Self::Features { .. }
+            | Self::Learner(_)
+            | Self::Diverged(_)
+            | Self::InUse(_)
+            | Self::TooLarge { .. }
+            | Self::Internal(_) => false,
+        }
+    }
 }
 
 /// An error and its causes, the outermost first.
@@ -341,5 +421,47 @@ mod tests {
         let error = OnlineError::from(ModelsError::from(LmError::OtherModel));
         assert!(passed_on(&error).is::<LmError>());
         assert_eq!(in_full(&error), inner);
+    }
+
+    /// A checkpoint is given up for what its files say, and for nothing else.
+    #[test]
+    fn what_files_say_is_told_from_other_faults() {
+        use std::io::ErrorKind;
+        let path = PathBuf::from("weights.safetensors");
+        let of_system = |kind: ErrorKind| OnlineError::io(&path)(kind.into());
+        let of_weights = |kind: ErrorKind| {
+            OnlineError::at("state of arm `a`")(LmError::Io {
+                path: path.clone(),
+                source: kind.into(),
+            })
+        };
+        for (kind, said) in [
+            (ErrorKind::NotFound, true),
+            (ErrorKind::InvalidData, true),
+            (ErrorKind::UnexpectedEof, true),
+            (ErrorKind::PermissionDenied, false),
+            (ErrorKind::OutOfMemory, false),
+            (ErrorKind::Other, false),
+        ] {
+            assert_eq!(of_system(kind).is_of_the_files(), said, "{kind}");
+            assert_eq!(of_weights(kind).is_of_the_files(), said, "{kind}");
+        }
+        let started = LmError::Threads {
+            threads: 2,
+            source: ErrorKind::NotFound.into(),
+        };
+        for error in [
+            OnlineError::from(started),
+            OnlineError::from(ModelError::new("no memory")),
+            OnlineError::Learner("an update is under way"),
+        ] {
+            assert!(!error.is_of_the_files(), "{error}");
+        }
+        for error in [
+            OnlineError::from(LmError::OtherModel),
+            OnlineError::NoState(path),
+        ] {
+            assert!(error.is_of_the_files(), "{error}");
+        }
     }
 }

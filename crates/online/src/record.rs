@@ -137,7 +137,9 @@ impl Recording<'_> {
         let drafts = arm.decode.draft == DraftSource::Model;
         let cost = |round: &RoundOutcome, drafts: bool| {
             let drafted = if drafts { round.draft.len() } else { 0 };
-            costs.draft(drafted) + costs.verify(1 + round.proposed()) + costs.round
+            costs.draft(drafted)
+                + costs.verify(1 + round.proposed() + round.alternatives)
+                + costs.round
         };
         match &answer.made {
             Made::Plain(done) => {
@@ -217,6 +219,7 @@ impl Recording<'_> {
                 ngrams_proposed: outcome.ngrams_proposed() as u32,
                 ngrams_accepted: outcome.ngrams_accepted() as u32,
                 looked_up: Some(outcome.looked_up() as u32),
+                alternatives: Some(outcome.alternatives as u32),
                 expected_acceptance: (expected * 1e4).round() / 1e4,
                 draft_us: microseconds(timings.draft),
                 translate_us: microseconds(timings.translate),

@@ -10,7 +10,7 @@ use experiment::JobConfig;
 use online::SavedState;
 use results::{CellReader, RoundRow};
 use serde_json::Value;
-use support::{Lab, files, models_table, timeless, watched};
+use support::{Lab, execute, files, models_table, timeless, watched};
 
 fn experiment(every: usize) -> String {
     format!(
@@ -147,6 +147,28 @@ fn another_jobs_checkpoint_is_not_gone_on_from() {
     begins_anew();
     std::fs::write(out.join("prompts.jsonl"), "").unwrap();
     assert_eq!(run(&second.jobs[0].config, &out, usize::MAX), 26);
+}
+
+/// It may be readable at the next attempt.
+#[test]
+fn a_checkpoint_that_cannot_be_read_now_is_kept() {
+    let lab = Lab::new();
+    let plan = lab.load(&experiment(4)).unwrap();
+    let config = &plan.jobs[0].config;
+    let out = lab.path("out");
+    assert_eq!(run(config, &out, 6), 6);
+    let journal = || std::fs::read(out.join("prompts.jsonl")).unwrap();
+    let answered = journal();
+    // The system does not read a folder as a file.
+    let (path, aside) = (out.join("checkpoint.json"), out.join("aside.json"));
+    std::fs::rename(&path, &aside).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let error = format!("{:#}", execute(config, &out, None).unwrap_err());
+    assert!(error.contains("checkpoint.json"), "{error}");
+    assert!(journal() == answered && out.join("checkpoint/4").is_dir());
+    std::fs::remove_dir(&path).unwrap();
+    std::fs::rename(&aside, &path).unwrap();
+    assert_eq!(run(config, &out, usize::MAX), 26 - 4);
 }
 
 /// Rows of one cell are made of the same files, on the same instruction set.

@@ -125,10 +125,8 @@ fn published(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<V
 /// Prompts in the model's template, shortened as at run time.
 fn fitted(folder: &ModelFolder<TargetId>, prompts: &[Prompt]) -> Result<Vec<Rendered>> {
     let fit = |prompt: &Prompt| {
-        let fitted = folder.template.fit(&prompt.prompt, |rendered| {
-            folder.encode(rendered).map(|ids| ids.len())
-        })?;
-        Ok(fitted.rendered)
+        let count = |rendered: &Rendered| folder.count(rendered);
+        Ok(folder.template.fit(&prompt.prompt, count)?.rendered)
     };
     prompts.iter().map(fit).collect()
 }

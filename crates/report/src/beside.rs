@@ -74,7 +74,8 @@ pub fn never_switched(
     if !set.continual {
         return Ok(found);
     }
-    for spec in &experiment.stages {
+    // A stage that starts from another one has seen that one's stream.
+    for spec in experiment.stages.iter().filter(|s| s.from.is_none()) {
         let stage = Stage::read(root, experiment, spec, Wanted::default())?;
         let others = Streams::of_stage(experiment, &stage);
         for other in others.iter().filter(|other| !other.continual) {

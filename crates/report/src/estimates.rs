@@ -48,7 +48,12 @@ impl Estimates {
         let by_seed = axes.into_iter().any(|axis| axis == "seed");
         let mut order: Vec<Where> = Vec::new();
         let mut groups: HashMap<Where, Vec<(usize, &Answer)>> = HashMap::new();
+        // Strata of jobs that differ in the seed alone: several where a job streams segments.
+        let mut jobs: HashMap<Vec<&(String, String)>, BTreeSet<Where>> = HashMap::new();
         for (number, cell) in stage.cells.iter().enumerate() {
+            let coordinates = cell.manifest.cell.coordinates.iter();
+            let job: Vec<_> = coordinates.filter(|(axis, _)| axis != "seed").collect();
+            let strata = jobs.entry(job).or_default();
             for answer in cell
                 .answers
                 .iter()
@@ -65,8 +70,9 @@ impl Estimates {
                 }
                 let group = groups.entry(at.clone()).or_default();
                 if group.is_empty() {
-                    order.push(at);
+                    order.push(at.clone());
                 }
+                strata.insert(at);
                 group.push((number, answer));
             }
         }
@@ -80,13 +86,21 @@ impl Estimates {
                 let each = at.iter().map(|(axis, value)| format!("{axis}={value}"));
                 each.collect::<Vec<_>>().join(",")
             });
-            stratum(stage, at, name, &answers, metrics)
+            let mut several = jobs.values().filter(|strata| strata.len() > 1);
+            let shared = several.any(|strata| strata.contains(&at));
+            stratum(stage, at, (name, shared), &answers, metrics)
         });
         Self {
             strata: strata.collect(),
             split,
             arms: shown_arms(experiment),
         }
+    }
+
+    /// True if an arm has a value of the metric somewhere.
+    pub fn has(&self, metric: Metric) -> bool {
+        let mut values = self.strata.iter().flat_map(|stratum| stratum.values.keys());
+        values.any(|(_, own)| *own == metric)
     }
 
     /// The strata that agree with `at`, the arm aside.
@@ -217,13 +231,16 @@ impl Stratum {
 fn stratum(
     stage: &Stage,
     at: Where,
-    name: &str,
+    (name, shared): (&str, bool),
     answers: &[(usize, &Answer)],
     metrics: &BTreeSet<Metric>,
 ) -> Stratum {
     let seed = |cell: usize| stage.cells.get(cell).map_or(0, |c| c.manifest.cell.seed);
     let members = answers.iter().map(|(cell, a)| (seed(*cell), a.row.key()));
-    let group = Group::new(name, members);
+    let mut group = Group::new(name, members);
+    if shared {
+        group.share_seeds();
+    }
     let mut series: BTreeMap<(&str, Metric), Series> = BTreeMap::new();
     for (cell, answer) in answers {
         let key = answer.row.key();

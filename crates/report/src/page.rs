@@ -121,10 +121,10 @@ pub fn build(root: &Path) -> Result<Built, ReportError> {
 
     let streaming = streamed.as_ref().unwrap_or(&stage);
     let mut figures = Vec::new();
-    let plain = plain_rates(&stage);
     let sets = Streams::of_stage(&experiment, streaming);
     for (number, set) in sets.iter().enumerate() {
         let suffix = suffix(number);
+        let plain = plain_rates(&stage, set);
         let window = crate::curves::window(&set.segments);
         let never_switched = never_switched(root, &experiment, set, window)?;
         let recoveries = drift::recoveries(set, &never_switched, window);

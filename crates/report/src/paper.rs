@@ -100,22 +100,26 @@ fn same(a: &str, b: &str) -> bool {
     a == b || numbers().is_some_and(|(a, b)| a == b)
 }
 
-/// The place, once with each of our names `own` in place of `name`.
-fn places(at: &Where, name: &str, own: &[&str]) -> Vec<Where> {
-    if !at.values().any(|value| value == name) {
-        return vec![at.clone()];
-    }
-    let under = |own: &&str| {
-        let value = |value: &String| match value == name {
-            true => (*own).to_owned(),
-            false => value.clone(),
+/// The place under our names: once for each of the names that stand for one of its values.
+fn places(at: &Where, owners: &Owners) -> Vec<Where> {
+    let mut all = vec![Where::new()];
+    for (axis, value) in at {
+        let one = [value.as_str()];
+        let own = owners.get(value.as_str()).map_or(&one[..], Vec::as_slice);
+        let with = |place: Where| {
+            own.iter().map(move |own| {
+                let mut place = place.clone();
+                place.insert(axis.clone(), (*own).to_owned());
+                place
+            })
         };
-        at.iter()
-            .map(|(axis, v)| (axis.clone(), value(v)))
-            .collect()
-    };
-    own.iter().map(under).collect()
+        all = all.into_iter().flat_map(with).collect();
+    }
+    all
 }
+
+/// Our names of each of the paper's.
+type Owners<'a> = BTreeMap<&'a str, Vec<&'a str>>;
 
 fn arm() -> String {
     "arm".to_owned()
@@ -247,45 +251,64 @@ impl PaperData {
     /// # Errors
     /// A name that is not in this data.
     pub fn renamed(mut self, names: &BTreeMap<String, String>) -> Result<Self, String> {
-        let mut owners: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let mut owners = Owners::new();
         for (own, name) in names {
             owners.entry(name).or_default().push(own);
         }
-        for (name, own) in owners {
-            let before = self.clone();
-            let values = before.value.iter().flat_map(|value| {
-                let places = places(&value.at, name, &own).into_iter();
-                places.map(|at| PaperValue {
-                    at,
-                    ..value.clone()
-                })
-            });
-            self.value = values.collect();
-            let claims = before.claim.iter().flat_map(|claim| {
-                let places = places(&claim.at, name, &own).into_iter();
-                places.map(|at| Claim {
-                    at,
-                    ..claim.clone()
-                })
-            });
-            self.claim = claims.collect();
-            for claim in &mut self.claim {
-                let sides = claim.order.iter_mut();
-                let sides = sides.flat_map(|order| [&mut order.above, &mut order.below]);
-                let steps = claim.trend.iter_mut().flat_map(|trend| &mut trend.values);
-                for side in sides.chain(steps).filter(|side| *side == name) {
+        if let Some(name) = owners.keys().find(|name| !self.has(name)) {
+            return Err((*name).to_owned());
+        }
+        // All names at once: ours may be the paper's names of others.
+        let values = self.value.iter().flat_map(|value| {
+            let places = places(&value.at, &owners).into_iter();
+            places.map(|at| PaperValue {
+                at,
+                ..value.clone()
+            })
+        });
+        self.value = values.collect();
+        let claims = self.claim.iter().flat_map(|claim| {
+            let places = places(&claim.at, &owners).into_iter();
+            places.map(|at| Claim {
+                at,
+                ..claim.clone()
+            })
+        });
+        self.claim = claims.collect();
+        for claim in &mut self.claim {
+            let sides = claim.order.iter_mut();
+            let sides = sides.flat_map(|order| [&mut order.above, &mut order.below]);
+            let steps = claim.trend.iter_mut().flat_map(|trend| &mut trend.values);
+            for side in sides.chain(steps) {
+                if let Some(own) = owners.get(side.as_str()) {
                     own[0].clone_into(side);
                 }
             }
-            if let Some(words) = before.names.get(name) {
-                let named = own.iter().map(|own| ((*own).to_owned(), words.clone()));
-                self.names.extend(named);
-            }
-            if self == before {
-                return Err(name.to_owned());
-            }
         }
+        let words = |(name, own): (&&str, &Vec<&str>)| {
+            let words = self.names.get(*name)?;
+            let named = own.iter().map(|own| ((*own).to_owned(), words.clone()));
+            Some(named.collect::<Vec<_>>())
+        };
+        let named: Vec<_> = owners.iter().filter_map(words).flatten().collect();
+        self.names.extend(named);
         Ok(self)
+    }
+
+    /// True if the name is a value of an axis in this data, or has words.
+    fn has(&self, name: &str) -> bool {
+        let values = self.value.iter().map(|value| &value.at);
+        let claims = self.claim.iter().map(|claim| &claim.at);
+        let mut places = values.chain(claims).flat_map(|at| at.values());
+        let sides = |claim: &Claim| {
+            let mut order = claim.order.iter();
+            let mut trend = claim.trend.iter().flat_map(|trend| &trend.values);
+            order.any(|order| order.above == name || order.below == name)
+                || trend.any(|value| value == name)
+        };
+        self.names.contains_key(name)
+            || places.any(|value| value == name)
+            || self.claim.iter().any(sides)
     }
 
     /// The paper's value of a metric in a table cell: of the entries that agree with the cell in
@@ -409,7 +432,16 @@ mod tests {
         let claims: Vec<&str> = ours.claim.iter().map(|c| c.at["target"].as_str()).collect();
         assert_eq!(claims, ["big", "bigger"]);
         assert_eq!(ours.claim[0].order.as_ref().unwrap().above, "arm");
-        assert_eq!(data.renamed(&at(&[("big", "M")])), Err("M".to_owned()));
+        assert_eq!(
+            data.clone().renamed(&at(&[("big", "M")])),
+            Err("M".to_owned())
+        );
+        let swapped = data.renamed(&at(&[("Q", "L"), ("L", "Q")])).unwrap();
+        let value = |target| {
+            let at = at(&[("target", target), ("arm", "A")]);
+            swapped.value(&at, Metric::Acceptance)
+        };
+        assert_eq!((value("Q"), value("L")), (Some(0.3), Some(0.2)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use results::{
     Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
     Split, StageSpec, UpdateRow, cell_facts,
 };
+use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
@@ -193,6 +194,18 @@ fn read_cell(
 }
 
 impl Cell {
+    /// Threads, formats and models of its first arm, which set the time of a step.
+    pub fn decoding(&self) -> Value {
+        let config = &self.manifest.config;
+        let decode = &config["arms"][0]["decode"];
+        json!([
+            decode["threads"],
+            decode["weights"],
+            decode["kv"],
+            config["models"]
+        ])
+    }
+
     /// The value of an answer of this cell on an axis; `segment` counts from 1.
     pub fn value_on(&self, axis: &str, answer: &Answer) -> Option<String> {
         match axis {

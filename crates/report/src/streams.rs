@@ -1,5 +1,6 @@
 //! The streams of a stage, ordered for figures.
 
+use crate::estimates::distinct;
 use crate::root::{Cell, Stage};
 use crate::spec::{Experiment, shows};
 use results::{Answer, ArmInfo, HeadRow, Metric, Split, Sums, UpdateRow};
@@ -44,6 +45,8 @@ pub struct Streams<'a> {
     pub timed: bool,
     /// True if its steps cost less than those of held-out prompts, whose models were padded.
     pub cheaper: bool,
+    /// Its cells' threads, formats and models.
+    pub decoding: Vec<serde_json::Value>,
     /// Arms with answers, in table order.
     pub arms: Vec<ArmInfo>,
     pub segments: Vec<Segment>,
@@ -108,6 +111,12 @@ impl<'a> Streams<'a> {
             continual,
             timed: stage.spec.exclusive,
             cheaper: false,
+            decoding: distinct(
+                groups
+                    .iter()
+                    .flat_map(|(_, cells)| cells)
+                    .map(|c| c.decoding()),
+            ),
             arms: Vec::new(),
             segments: Vec::new(),
             seeds: Vec::new(),

@@ -4,7 +4,8 @@
 //! replacement, and weights every answer by the number of times that its seed and its prompt were
 //! drawn. The draws depend on the group and not on the arm, so that replicates of two arms are
 //! paired: their ratio, replicate by replicate, is the bootstrap of the ratio. Groups (tasks,
-//! targets) are drawn independently of each other.
+//! targets) are drawn independently of each other, but for the seeds of segments of one stream,
+//! which are the same drafters.
 
 use crate::Sums;
 use rand::{RngExt, SeedableRng};
@@ -27,6 +28,7 @@ pub type PromptKey = (u32, String);
 #[derive(Debug, Clone)]
 pub struct Group {
     name: String,
+    shares_seeds: bool,
     seeds: Vec<u64>,
     prompts: BTreeMap<PromptKey, usize>,
 }
@@ -68,9 +70,16 @@ impl Group {
         }
         Self {
             name: name.to_owned(),
+            shares_seeds: false,
             seeds: seeds.into_iter().collect(),
             prompts,
         }
+    }
+
+    /// Draws the seeds as all other groups that share them do, for groups whose answers come from
+    /// the same drafters: those of the segments of one stream.
+    pub fn share_seeds(&mut self) {
+        self.shares_seeds = true;
     }
 
     /// Number of seeds.
@@ -102,8 +111,11 @@ impl Group {
         let resamples = if drawn { RESAMPLES } else { 0 };
         let mut replicates = vec![Vec::with_capacity(resamples); series.len()];
         let mut rng = ChaCha8Rng::seed_from_u64(SEED ^ fnv(&self.name));
+        // One seed is always drawn, and needs no dice of its own.
+        let shared = self.shares_seeds && self.seeds.len() > 1;
+        let mut of_seeds = shared.then(|| ChaCha8Rng::seed_from_u64(SEED ^ fnv("seeds")));
         for _ in 0..resamples {
-            let seeds = draw(self.seeds.len(), &mut rng);
+            let seeds = draw(self.seeds.len(), of_seeds.as_mut().unwrap_or(&mut rng));
             let prompts = draw(self.prompts.len(), &mut rng);
             for (series, replicates) in series.iter().zip(&mut replicates) {
                 let mut sums = Sums::default();
@@ -279,6 +291,35 @@ mod tests {
         assert!(a.interval().unwrap().high > 1.2 * a.value);
         let mean = Estimate::mean(&[&a, &b]).unwrap();
         assert!((mean.value - 1.5 * a.value).abs() < 1e-9);
+    }
+
+    #[test]
+    fn segments_of_one_stream_share_their_seeds() {
+        // The mean of two segments, in both of which the value is the seed's.
+        let spread = |shared: bool| {
+            let of = |name: &str| {
+                let key = |p: u32| (0, format!("p{p}"));
+                let answers = || (0..4u64).flat_map(|seed| (0..5).map(move |p| (seed, p)));
+                let mut group = Group::new(name, answers().map(|(seed, p)| (seed, key(p))));
+                if shared {
+                    group.share_seeds();
+                }
+                let mut series = Series::default();
+                for (seed, p) in answers() {
+                    group.push(&mut series, seed, &key(p), Sums::of(seed as f64, 1.0));
+                }
+                group.estimate(&[series]).remove(0).unwrap()
+            };
+            let [a, b] = ["segment=1", "segment=2"].map(of);
+            let interval = Estimate::mean(&[&a, &b]).unwrap().interval().unwrap();
+            (interval.high - interval.low, a.interval().unwrap())
+        };
+        let ((alone, _), (shared, one)) = (spread(false), spread(true));
+        assert!(
+            (shared - (one.high - one.low)).abs() < 1e-9,
+            "{shared} {one:?}"
+        );
+        assert!(shared > 1.2 * alone, "{shared} {alone}");
     }
 
     #[test]

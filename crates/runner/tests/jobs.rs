@@ -451,6 +451,27 @@ fn a_cell_is_run_again_from_its_manifest() {
         assert_eq!(old.cell, new.cell);
         assert_eq!(old.config, new.config);
     }
+    // A cell of another configuration does not get into that folder.
+    let before = std::fs::read(again.join("experiment.json")).unwrap();
+    std::fs::remove_dir_all(again.join("held-out")).unwrap();
+    edit(&manifest("held-out"), &|json| {
+        json["config_sha256"] = "d".repeat(64).into();
+    });
+    edit(&published.join("experiment.json"), &|json| {
+        let mut jobs = json["jobs"].as_array_mut().unwrap().iter_mut();
+        let own = jobs.find(|job| job["stage"] == "held-out" && job["cell"] == name);
+        own.unwrap()["hash"] = "d".repeat(64).into();
+    });
+    let other = run(&manifest("held-out"), &again, &[]).output().unwrap();
+    assert_eq!(other.status.code(), Some(2), "{other:?}");
+    let told = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert!(told.contains("of another configuration"), "{told}");
+    assert_eq!(
+        std::fs::read(again.join("experiment.json")).unwrap(),
+        before
+    );
+    assert!(!again.join("held-out").exists());
+
     let no_folder = omnidraft().arg("run").arg(manifest("stream")).output();
     let no_folder = no_folder.unwrap();
     assert_eq!(no_folder.status.code(), Some(2));

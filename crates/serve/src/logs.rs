@@ -235,9 +235,11 @@ impl Log {
         let messages = line.request.get("messages").and_then(Value::as_array);
         let last = messages.and_then(|all| all.last());
         let own = last.filter(|last| last.get("role").and_then(Value::as_str) == Some("assistant"));
-        let (text, left_out) = match (said, own) {
-            (Some(text), _) => (text.to_owned(), 0),
-            (None, Some(own)) => (words(own.get("content")), 1),
+        // The last message is the answer, also where a key has its text as well.
+        let left_out = usize::from(own.is_some());
+        let text = match (said, own) {
+            (Some(text), _) => text.to_owned(),
+            (None, Some(own)) => words(own.get("content")),
             (None, None) => {
                 return Err(format!(
                     "has no answer: `choices`, one of `{}`, or a last message of the assistant",

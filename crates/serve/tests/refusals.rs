@@ -123,7 +123,7 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
     let wrong = [
         ("max_tokens", json!(5.5)),
         ("max_completion_tokens", json!("7")),
-        ("top_k", json!(-1)),
+        ("top_k", json!(-2)),
         ("seed", json!(9_223_372_036_854_775_808_u64)),
         ("n", json!("2")),
         ("temperature", json!("hot")),
@@ -153,6 +153,8 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         ("logit_bias", json!({"7": 5})),
         ("frequency_penalty", json!(0.1)),
         ("skip_special_tokens", json!(false)),
+        ("add_special_tokens", json!(true)),
+        ("do_sample", json!(false)),
         ("continue_final_message", json!(true)),
         ("chat_template", json!("{{ messages }}")),
         ("best_of", json!(2)),
@@ -203,6 +205,8 @@ fn every_field_is_named_where_it_is_wrong_and_where_nobody_reads_it() {
         ("prompt", json!([1, "a"])),
         ("suffix", json!("x")),
         ("echo", json!(true)),
+        ("add_special_tokens", json!(false)),
+        ("do_sample", json!(false)),
     ] {
         let mut body = json!({"prompt": "Hello", "max_tokens": 2});
         body[field] = value;
@@ -316,6 +320,9 @@ fn fields_that_change_nothing_are_taken() {
         ("min_tokens", json!(0)),
         ("stop_token_ids", json!([])),
         ("skip_special_tokens", json!(true)),
+        ("add_special_tokens", json!(false)),
+        ("do_sample", json!(true)),
+        ("top_k", json!(-1)),
         ("parallel_tool_calls", json!(true)),
         ("chat_template_kwargs", json!({"enable_thinking": false})),
         ("enable_thinking", json!(true)),

@@ -408,6 +408,22 @@ fn who_waits_for_a_reply_holds_up_nobody() {
     assert_eq!(four, alone);
 }
 
+/// Rounds that find no session are sent again, and no answer ends by that.
+#[test]
+fn more_answers_than_sessions_take_turns() {
+    let there = Server::patient(exposing(1));
+    let here = Server::patient(beside(there.address));
+    let alone = PROMPTS.map(|prompt| ask(&there, prompt, json!({"drafter": false})).0);
+    let text = |prompt: &str| ask(&here, prompt, json!({})).0;
+    std::thread::scope(|scope| {
+        let asked = PROMPTS.map(|prompt| scope.spawn(move || text(prompt)));
+        for (asked, alone) in asked.into_iter().zip(&alone) {
+            assert_eq!(asked.join().unwrap(), *alone);
+        }
+    });
+    assert_eq!(there.metric("omnidraft_remote_sessions"), 1.0);
+}
+
 #[test]
 fn a_server_that_vanishes_is_an_error_with_a_hint() {
     let there = Server::start(exposing(4), None);

@@ -381,3 +381,21 @@ fn recorded_text_ends_unless_it_was_cut() {
     assert_eq!(answer(Some("stop")), ended);
     assert_eq!(answer(Some("length")), ended[..ended.len() - 1]);
 }
+
+/// A line may have the whole conversation, and the answer once more.
+#[test]
+fn a_recorded_answer_is_no_part_of_its_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    let learner = RecordedLearner::open(keeping(&folder.path().join("state"))).unwrap();
+    let path = folder.path().join("log.jsonl");
+    let read = |messages: &serde_json::Value| {
+        let line = json!({"messages": messages, "answer": "The sum is 5."});
+        std::fs::write(&path, line.to_string()).unwrap();
+        Log::read(&path, learner.models()).unwrap().answers
+    };
+    let mut messages = json!([{"role": "user", "content": "Add 2 and 3."}]);
+    let asked = read(&messages);
+    let said = json!({"role": "assistant", "content": "The sum is 5."});
+    messages.as_array_mut().unwrap().push(said);
+    assert_eq!(read(&messages), asked);
+}

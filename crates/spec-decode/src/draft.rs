@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
+use crate::alternative::Seconds;
 use crate::buffer::Row;
 use crate::error::LawError;
 use crate::lexicon::{DirectMap, Lexicon};
@@ -79,6 +80,8 @@ pub(crate) struct DraftRules<'a> {
     pub(crate) direct: &'a DirectMap,
     pub(crate) sampling: Sampling,
     pub(crate) stop: &'a BTreeSet<TargetId>,
+    /// True if second choices are looked for.
+    pub(crate) seconds: bool,
 }
 
 /// A draft in progress, between two forwards of the drafter. The default drafts nothing.
@@ -101,6 +104,7 @@ pub(crate) struct Drafting {
     /// Raw ids of the tokens with which a draft can begin, ascending.
     roots: Vec<u32>,
     walk: Walk,
+    seconds: Seconds,
 }
 
 impl Drafting {
@@ -152,6 +156,9 @@ impl Drafting {
         if let Some(seen) = &mut self.seen {
             seen.insert(token);
         }
+        if rules.seconds {
+            self.seconds.note(token, row, rules.direct);
+        }
         self.push((token, law), (row, state), rules, policy);
         Ok(())
     }
@@ -168,6 +175,7 @@ impl Drafting {
         let may = self.mask(rules).contains(best);
         if may {
             self.fed.append(&mut self.input);
+            self.seconds.note(DraftId::new(best), &[], rules.direct);
             self.push((DraftId::new(best), None), (&[], &[]), rules, policy);
         }
         may
@@ -218,9 +226,9 @@ impl Drafting {
         }
     }
 
-    /// The draft, and the tokens of context and draft that the drafter was fed.
-    pub(crate) fn end(self) -> (Draft, Vec<DraftId>) {
-        (self.drafted, self.fed)
+    /// The draft, the tokens of context and draft that the drafter was fed, and its second choices.
+    pub(crate) fn end(self) -> (Draft, Vec<DraftId>, Seconds) {
+        (self.drafted, self.fed, self.seconds)
     }
 }
 

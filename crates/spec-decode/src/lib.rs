@@ -35,7 +35,7 @@
 //! `tli` and `exact` can verify the tokens of a draft one by one or all together ([`Acceptance`]).
 //! All together accepts at least as many in expectation (`verify/block.rs` has the proof, and a
 //! rare exception). Looked-up text ([`CopySource`]) is proposed with probability 1 and verified by
-//! the same rules.
+//! the same rules. Alternatives ([`SessionConfig::alternatives`]) change no distribution.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
 //! the same random numbers ([`Dice`]); [`Pair::shared`] makes such a pair. This holds for the
@@ -99,6 +99,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod alternative;
 mod buffer;
 mod chance;
 mod copy_source;
@@ -122,7 +123,7 @@ pub mod testkit;
 mod translate;
 mod verify;
 
-pub use engine::{DeviceLogits, LanguageModel, ModelError, check_call, conformance};
+pub use engine::{Alternative, DeviceLogits, LanguageModel, ModelError, check_call, conformance};
 
 pub use chance::{Chance, Dice, Purpose, StreamName};
 pub use copy_source::CopySource;

@@ -50,13 +50,16 @@ pub struct RoundOutcome {
     /// Number of leading proposals that the target accepted. It is counted before a stop token or
     /// the token limit cuts the round short.
     pub accepted: usize,
-    /// Target tokens appended to the response: the accepted ones and one more (bonus, residual or
-    /// group token), cut after a stop token (which is kept) and at the token limit.
+    /// Target tokens appended to the response: the accepted ones, one more (bonus, residual or group
+    /// token), and another if that one was scored as an alternative; cut after a stop token (which
+    /// is kept) and at the token limit.
     pub emitted: Vec<TargetId>,
     /// Origin of the token after the accepted ones.
     pub origin: Origin,
     /// Scores of the verified proposals ([`Verdict::scores`](crate::Verdict::scores)).
     pub scores: Vec<Score>,
+    /// Number of alternatives that were scored.
+    pub alternatives: usize,
     /// Number of bytes of text of the emitted tokens; special tokens have none.
     pub emitted_bytes: usize,
     /// Number of n-grams that were new to the cache.
@@ -208,6 +211,7 @@ mod tests {
             emitted: (0..emitted).map(TargetId).collect(),
             origin: Origin::Residual,
             scores: vec![Score::new(0.9, 0.3), Score::new(0.1, 0.4)],
+            alternatives: 0,
             emitted_bytes: 4 * emitted as usize,
             inserted: 1,
             timings: Timings {

@@ -67,6 +67,13 @@ pub trait DraftPolicy {
         false
     }
 
+    /// True if a position of the target's forward, beside so many `others`, is worth its time if it
+    /// gives a further token with this chance. By default any is.
+    fn is_worth(&self, others: usize, chance: f64) -> bool {
+        let _ = (others, chance);
+        true
+    }
+
     /// Called with the result of every finished round.
     fn observe(&mut self, outcome: &RoundOutcome) {
         let _ = outcome;
@@ -103,6 +110,10 @@ macro_rules! forward_to_inner {
 
         fn stop_after(&mut self, step: &DraftStep<'_>) -> bool {
             (**self).stop_after(step)
+        }
+
+        fn is_worth(&self, others: usize, chance: f64) -> bool {
+            (**self).is_worth(others, chance)
         }
 
         fn observe(&mut self, outcome: &RoundOutcome) {

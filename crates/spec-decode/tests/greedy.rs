@@ -7,8 +7,8 @@ use ngram_cache::{CacheConfig, Eviction, NgramCache};
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, text_rows};
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, Sampling, SamplingOptions, SessionConfig,
-    StreamName, Totals, VerifyMode,
+    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, RoundOutcome, Sampling, SamplingOptions,
+    SessionConfig, StreamName, Totals, VerifyMode,
 };
 use vocab_align::TargetId;
 
@@ -60,6 +60,7 @@ proptest! {
         learn_ngrams in any::<bool>(),
         max_new_tokens in 0usize..40,
         repetition_penalty in prop::sample::select(vec![1.0, 1.0, 1.5]),
+        alternatives in 0usize..4,
     ) {
         let sampling = Sampling::with_options(SamplingOptions {
             repetition_penalty,
@@ -69,6 +70,7 @@ proptest! {
             sampling,
             stop: stop(),
             learn_ngrams,
+            alternatives,
             ..SessionConfig::new(mode, max_new_tokens)
         };
         let (pair, expected) = (pair(), alone(seed, &config));
@@ -84,6 +86,34 @@ proptest! {
             prop_assert_eq!(&found.tokens, &expected);
         }
     }
+}
+
+#[test]
+fn a_second_choice_that_the_target_takes_gives_a_further_token() {
+    let rounds = |alternatives: usize| {
+        let (mut rounds, mut further) = (0, 0);
+        for seed in 0..60 {
+            let config = SessionConfig {
+                alternatives,
+                ..SessionConfig::new(VerifyMode::Tli, 40)
+            };
+            let (pair, expected) = (pair(), alone(seed, &config));
+            let mut session = session(text_models(seed, &pair, 0.5), pair, config);
+            let name = StreamName::new(seed, 0);
+            let mut k = ConstantLength(4);
+            let found = session.generate(PROMPT, name, None, &mut k, &mut NoSink);
+            let found = found.expect("generates");
+            assert_eq!(found.tokens, expected);
+            let longer = |round: &&RoundOutcome| round.emitted.len() > round.accepted + 1;
+            further += found.rounds.iter().filter(longer).count();
+            rounds += found.totals.rounds;
+        }
+        (rounds, further)
+    };
+    let ((without, none), (with, further)) = (rounds(0), rounds(3));
+    assert_eq!(none, 0);
+    assert!(further * 20 > with, "{further} of {with} rounds");
+    assert!(with < without, "{with} and {without} rounds");
 }
 
 #[test]

@@ -40,11 +40,13 @@ proptest! {
         mode in prop::sample::select(VerifyMode::ALL.to_vec()),
         temperature in prop::sample::select(vec![0.0, 0.5, 1.5]),
         k in 0usize..6,
+        alternatives in 0usize..4,
     ) {
         let pair = pair();
         let config = SessionConfig {
             learn_ngrams: true,
             stop: stop(),
+            alternatives,
             ..config(mode, temperature, 30)
         };
         let mut session = session(text_models(seed, &pair, 0.5), pair.clone(), config);
@@ -63,7 +65,9 @@ proptest! {
             prop_assert_eq!(session.drafter().forwards.len() - drafts, outcome.draft.len());
             let completion = if mode.uses_cache() { 2 } else { 0 };
             prop_assert!(outcome.draft.len() <= k + completion);
-            prop_assert!((1..=m + 1).contains(&outcome.emitted.len()));
+            prop_assert!(outcome.alternatives <= alternatives.min(m));
+            let most = outcome.accepted + 1 + usize::from(outcome.alternatives > 0);
+            prop_assert!((1..=most).contains(&outcome.emitted.len()));
             prop_assert!(outcome.accepted <= m);
             prop_assert_eq!(outcome.scores.len(), m.min(outcome.accepted + 1));
             prop_assert!(outcome.scores.iter().all(|s| s.proposal > 0.0 && s.target <= 1.0));

@@ -194,6 +194,18 @@ impl DataSource {
         }
     }
 
+    /// Path of the file that holds a split of a task, whatever its form; `None` if the task is
+    /// embedded. `paper_split.json` may divide the file.
+    ///
+    /// # Errors
+    /// Unknown task, no data directory, no file of the split, or several that may be it.
+    pub fn file(&self, task: &str, split: Split) -> Result<Option<PathBuf>, StreamError> {
+        match self.locate(task)? {
+            Place::Embedded(_) => Ok(None),
+            Place::Folder(folder) => data_file(&folder, task, split).map(Some),
+        }
+    }
+
     /// Every record of the task's training file, including those that its split file leaves out.
     /// Pretraining uses them.
     ///

@@ -173,6 +173,26 @@ fn one_file_is_both_halves_and_conversations_stay_whole() {
 }
 
 #[test]
+fn the_file_of_a_split_is_found_in_every_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let task = folder.path().join("bench");
+    std::fs::create_dir(&task).unwrap();
+    let data = DataSource::directory(folder.path());
+    assert!(matches!(
+        data.file("bench", Split::Train),
+        Err(StreamError::MissingTask { .. })
+    ));
+    for form in ["json.gz", "json", "jsonl.gz", "jsonl"] {
+        let file = task.join(format!("train.{form}"));
+        std::fs::write(&file, "").unwrap();
+        let found = data.file("bench", Split::Train).unwrap();
+        assert_eq!(found.as_deref(), Some(&*file));
+    }
+    let embedded = data.file("mini-math", Split::Train).unwrap();
+    assert_eq!(embedded, None);
+}
+
+#[test]
 fn texts_of_a_benchmark_are_told_by_its_own_ids() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("HumanEval.jsonl");

@@ -68,8 +68,12 @@ impl Beside {
             file: folder.join(CONFIG).to_string_lossy().into_owned(),
             ..Self::nothing()
         };
-        let file = |name: &str| folder.join(name).is_file();
-        beside.defaults(&mut entries, file(PIECES) && !file("tokenizer.json"));
+        // A file that cannot be read is reported by the reader of the vocabulary.
+        let own = match folder.join("tokenizer.json").is_file() {
+            true => None,
+            false => std::fs::read(folder.join(PIECES)).ok(),
+        };
+        beside.defaults(&mut entries, own.as_deref());
         // Newer files list everything in `added_tokens_decoder`; older ones are then ignored.
         let map = match beside.newer {
             true => None,
@@ -98,12 +102,14 @@ impl Beside {
         Ok(beside)
     }
 
-    /// Adds the special tokens that a class names by default, unless the file names them.
-    fn defaults(&self, entries: &mut Entries, pieces: bool) {
-        let names = match (self.class, pieces) {
-            // SentencePiece's own file has the same names and no others.
-            (Class::AsWritten, true) => Class::Llama.standard_names(),
-            (class, _) => class.standard_names(),
+    /// Adds the special tokens that a class names by default, unless the file names them. Without a
+    /// class they are those of `own`, the content of a `tokenizer.model`.
+    fn defaults(&self, entries: &mut Entries, own: Option<&[u8]>) {
+        let of_class = self.class.standard_names().iter();
+        let of_class = of_class.map(|(name, content)| (*name, (*content).to_owned()));
+        let names = match own {
+            Some(bytes) if self.class == Class::AsWritten => pieces::named(bytes),
+            _ => of_class.collect(),
         };
         for (name, content) in names {
             if !entries.has(name) {
@@ -128,10 +134,12 @@ impl Beside {
         let flag = |key: &str| self.config.get(key).and_then(Value::as_bool);
         let opens = flag("add_bos_token").unwrap_or(self.class == Class::CodeLlama);
         let opening = self.specials.get("bos_token").filter(|_| opens);
+        let id_and_name = |token: &AddedToken| (token.id, token.content.clone());
         Reading {
             classed: self.class.writes_space_sign(),
             legacy: flag("legacy").unwrap_or(true),
             opening: opening.map(|token| token.content().to_owned()),
+            names: self.added.iter().map(id_and_name).collect(),
         }
     }
 
@@ -165,6 +173,13 @@ impl Beside {
         if !self.newer {
             let own = |token: &AddedToken| (token.id, token.clone());
             tokens.extend(raw.added_tokens.iter().map(own));
+        }
+        if pieces && !self.class.writes_space_sign() && raw.pre_tokenizer.is_object() {
+            // The pre-tokenizer writes a dummy prefix. Found in the text as it is, tokens cut it
+            // before it is normalised, and every part gets a prefix of its own.
+            for token in tokens.values_mut() {
+                token.normalized = Some(false);
+            }
         }
         if anew {
             // Only the tokens listed above count. They are added again, in the order of their ids.

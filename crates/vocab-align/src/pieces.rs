@@ -2,9 +2,10 @@
 //! of it.
 //!
 //! The file is a message of Protocol Buffers. Three parts of it are read: the pieces with their
-//! scores and kinds, the kind of model, and the normalisation of text.
+//! scores and kinds, the kind of model with the names of its special tokens, and the normalisation
+//! of text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -26,6 +27,10 @@ const USER_DEFINED: u64 = 4;
 /// Kinds of models, as the format numbers them.
 const UNIGRAM: u64 = 1;
 const BPE: u64 = 2;
+
+/// Keys of `tokenizer_config.json` for the tokens that the file names itself, in the order of the
+/// numbers of their fields.
+const NAMED: [&str; 3] = ["unk_token", "bos_token", "eos_token"];
 
 /// A value of a field.
 enum Field<'a> {
@@ -91,8 +96,8 @@ struct Model {
     pieces: Vec<Piece>,
     kind: u64,
     byte_fallback: bool,
-    unknown: u64,
-    unknown_piece: String,
+    /// Ids and pieces of the tokens in [`NAMED`]. A negative id says that there is none.
+    named: [(i32, String); 3],
     charsmap: Vec<u8>,
     dummy_prefix: bool,
     remove_spaces: bool,
@@ -105,8 +110,8 @@ impl Model {
             pieces: Vec::new(),
             kind: UNIGRAM,
             byte_fallback: false,
-            unknown: 0,
-            unknown_piece: "<unk>".to_owned(),
+            named: [(0, "<unk>"), (1, "<s>"), (2, "</s>")]
+                .map(|(id, piece)| (id, piece.to_owned())),
             charsmap: Vec::new(),
             dummy_prefix: true,
             remove_spaces: true,
@@ -156,9 +161,11 @@ impl Model {
             match (number, field) {
                 (3, Field::Number(kind)) => self.kind = kind,
                 (35, Field::Number(on)) => self.byte_fallback = on != 0,
-                (40, Field::Number(id)) => self.unknown = id,
-                (45, Field::Bytes(text)) => {
-                    self.unknown_piece = String::from_utf8(text.to_vec()).map_err(|_| ())?;
+                // An int32, which a negative id fills to 64 bits.
+                (40..=42, Field::Number(id)) => self.named[number as usize - 40].0 = id as i32,
+                (45..=47, Field::Bytes(text)) if !text.is_empty() => {
+                    let text = String::from_utf8(text.to_vec()).map_err(|_| ())?;
+                    self.named[number as usize - 45].1 = text;
                 }
                 _ => {}
             }
@@ -178,6 +185,25 @@ impl Model {
             }
         }
         Ok(())
+    }
+
+    /// Gives pieces the names of the tokens that other files list with their ids, except names that
+    /// a piece which is not listed has.
+    fn rename(&mut self, names: &BTreeMap<u32, String>) {
+        let free: Vec<(&u32, &String)> = {
+            let pieces = self.pieces.iter().enumerate();
+            let kept = pieces.filter(|(id, _)| !names.contains_key(&(*id as u32)));
+            let kept: HashSet<&str> = kept.map(|(_, piece)| piece.text.as_str()).collect();
+            let free = names
+                .iter()
+                .filter(|(_, name)| !kept.contains(name.as_str()));
+            free.collect()
+        };
+        for (id, name) in free {
+            if let Some(piece) = self.pieces.get_mut(*id as usize) {
+                piece.text.clone_from(name);
+            }
+        }
     }
 
     fn vocabulary(&self) -> Map<String, Value> {
@@ -201,11 +227,12 @@ impl Model {
 
     /// A `model` section that tokenises as SentencePiece does.
     fn own(&self) -> Value {
+        let [(unknown, unknown_piece), ..] = &self.named;
         if self.kind == UNIGRAM {
             let each = self.pieces.iter();
             let vocab = each.map(|piece| json!([piece.text, f64::from(piece.score)]));
             return json!({
-                "type": "Unigram", "vocab": vocab.collect::<Vec<_>>(), "unk_id": self.unknown,
+                "type": "Unigram", "vocab": vocab.collect::<Vec<_>>(), "unk_id": unknown,
                 "byte_fallback": self.byte_fallback,
             });
         }
@@ -215,7 +242,7 @@ impl Model {
         let merges = merges_by_score(texts, |id| self.pieces[id].score);
         json!({
             "type": "BPE", "vocab": self.vocabulary(), "merges": merges,
-            "unk_token": self.unknown_piece, "fuse_unk": true, "byte_fallback": self.byte_fallback,
+            "unk_token": unknown_piece, "fuse_unk": true, "byte_fallback": self.byte_fallback,
             "ignore_merges": false,
         })
     }
@@ -303,6 +330,19 @@ pub(crate) struct Reading {
     pub(crate) legacy: bool,
     /// The token that opens a text, if there is one.
     pub(crate) opening: Option<String>,
+    /// Tokens that other files list, by id.
+    pub(crate) names: BTreeMap<u32, String>,
+}
+
+/// The special tokens that a `tokenizer.model` names itself, with their keys in
+/// `tokenizer_config.json`; none of a file that cannot be read.
+pub(crate) fn named(bytes: &[u8]) -> Vec<(&'static str, String)> {
+    let Ok(model) = Model::read(bytes) else {
+        return Vec::new();
+    };
+    let named = NAMED.into_iter().zip(model.named);
+    let named = named.filter(|(_, (id, _))| *id >= 0);
+    named.map(|(key, (_, piece))| (key, piece)).collect()
 }
 
 /// Converts a `tokenizer.model` to a `tokenizer.json`.
@@ -312,7 +352,8 @@ pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, A
         key: key.to_owned(),
         message: message.to_owned(),
     };
-    let model = Model::read(bytes).map_err(|()| fault("(file)", "is no SentencePiece model"))?;
+    let mut model =
+        Model::read(bytes).map_err(|()| fault("(file)", "is no SentencePiece model"))?;
     if ![UNIGRAM, BPE].contains(&model.kind) {
         let message = "a model of words or characters is not read (BPE and Unigram are)";
         return Err(fault("trainer_spec.model_type", message));
@@ -325,6 +366,9 @@ pub(crate) fn read(bytes: &[u8], name: &str, how: &Reading) -> Result<RawFile, A
     if user_defined && !how.classed {
         let message = "user-defined symbols are read from a tokenizer.json only: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) of transformers writes one";
         return Err(fault("pieces", message));
+    }
+    if !how.classed && model.kind == BPE {
+        model.rename(&how.names);
     }
     let mut raw = RawFile {
         model: match how.classed {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use vocab_align::{TargetId, Vocabulary};
+use vocab_align::{SpecialRole, TargetId, Vocabulary, special_names};
 
 use crate::pieces_support::model;
 
@@ -101,8 +101,7 @@ fn ids_are_those_of_transformers() {
         let folder = folder(config, &model(kind, remove));
         let vocabulary = load(folder.path()).unwrap();
         for (text, ids) in TEXTS.into_iter().zip(expected) {
-            let found = vocabulary.encode_whole(text).unwrap();
-            let found: Vec<u32> = found.iter().map(|id| id.0).collect();
+            let found = self::ids(&vocabulary, text);
             assert_eq!(found, ids, "{config} {text:?}");
         }
         // In the middle of other text nothing is added in front and nothing is removed.
@@ -126,5 +125,64 @@ fn what_is_no_such_file_is_refused() {
             error.contains("tokenizer.model") && error.contains(what),
             "{error}"
         );
+    }
+}
+
+fn ids(vocabulary: &Vocabulary<TargetId>, text: &str) -> Vec<u32> {
+    let ids = vocabulary.encode_whole(text).unwrap();
+    ids.iter().map(|id| id.0).collect()
+}
+
+/// Text after such a token begins with the dummy prefix and its own space.
+#[test]
+fn listed_tokens_are_found_before_text_is_normalised() {
+    let listed = r#"{"added_tokens_decoder": {
+        "278": {"content": "<x>", "normalized": true, "special": false}
+    }}"#;
+    let folder = folder(listed, &model(2, false));
+    let vocabulary = load(folder.path()).unwrap();
+    assert_eq!(ids(&vocabulary, "hello<x> hello"), [271, 278, 259, 271]);
+}
+
+#[test]
+fn listed_tokens_rename_pieces() {
+    for (name, text, expected) in [
+        ("<|tool|>", "<|tool|> hello", vec![276, 259, 271]),
+        ("<|tool|>", "hello world", vec![271, 274, 275]),
+        // Another piece has this name and keeps it.
+        ("hello", "hello world", vec![270, 259, 276]),
+    ] {
+        let listed = format!(r#"{{"added_tokens_decoder": {{"276": {{"content": "{name}"}}}}}}"#);
+        let folder = folder(&listed, &model(2, false));
+        let vocabulary = load(folder.path()).unwrap();
+        assert_eq!(vocabulary.len(), 278);
+        assert_eq!(ids(&vocabulary, text), expected, "{name}");
+    }
+}
+
+#[test]
+fn special_tokens_have_the_names_of_the_file() {
+    // Two fields of its trainer: `bos_id` is -1, `eos_piece` is `ld`.
+    let trainer = [&[0xc8, 0x02][..], &[0xff; 9], b"\x01\xfa\x02\x02ld"].concat();
+    let mut own = model(2, false);
+    own.extend([0x12, trainer.len() as u8]);
+    own.extend(trainer);
+    for (config, names) in [
+        ("{}", vec![("eos_token", "ld"), ("unk_token", "<unk>")]),
+        (
+            r#"{"bos_token": "he", "eos_token": null}"#,
+            vec![("bos_token", "he"), ("unk_token", "<unk>")],
+        ),
+    ] {
+        let folder = folder(config, &own);
+        let found = special_names(folder.path()).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|(key, token)| (key.as_str(), token.as_str()))
+            .collect();
+        assert_eq!(found, names);
+        let vocabulary = load(folder.path()).unwrap();
+        let ends = vocabulary.role(TargetId(275)) == Some(SpecialRole::Eos);
+        assert_eq!(ends, config == "{}");
     }
 }

@@ -47,7 +47,7 @@ pub struct RoundCost {
 impl From<&spec_decode::RoundOutcome> for RoundCost {
     fn from(outcome: &spec_decode::RoundOutcome) -> Self {
         Self {
-            positions: 1 + outcome.proposed(),
+            positions: 1 + outcome.proposed() + outcome.alternatives,
             drafted: outcome.draft.len(),
             tokens: outcome.emitted.len(),
             draft: outcome.timings.draft,

@@ -463,7 +463,7 @@ impl Known {
     /// The available ways other than plain decoding.
     fn available(&self, config: ControllerConfig) -> impl Iterator<Item = Way> {
         let frozen = config.frozen && self.learning.has_learnt();
-        // Without first weights to draft with, a comparison with them decides nothing.
+        // Without frozen weights to draft with, a comparison with them decides nothing.
         let gain = self.pairs.gain().filter(|_| frozen);
         let all = [
             (Way::Learner, gain.is_none_or(|gain| gain >= 0.0)),

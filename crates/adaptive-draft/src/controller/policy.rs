@@ -104,6 +104,10 @@ impl<P: DraftPolicy> DraftPolicy for Controlled<P> {
         self.inner.stop_after(step)
     }
 
+    fn is_worth(&self, others: usize, chance: f64) -> bool {
+        self.inner.is_worth(others, chance)
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.had_part = std::mem::take(&mut self.asked);
         if self.had_part {

@@ -118,6 +118,10 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
         self.inner.stop_after(step)
     }
 
+    fn is_worth(&self, others: usize, chance: f64) -> bool {
+        self.inner.is_worth(others, chance)
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         let planned = self.planned.take();
         let found = self.found.take();

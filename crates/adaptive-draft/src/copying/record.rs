@@ -309,7 +309,8 @@ impl CopyRecord {
         outcome: &RoundOutcome,
     ) {
         let copied = outcome.looked_up();
-        let made = (outcome.proposed(), outcome.draft.len());
+        let scored = outcome.proposed() + outcome.alternatives;
+        let made = (scored, outcome.draft.len());
         self.observe_text(costs, found, made, &outcome.emitted);
         let matched = found.map_or(0, |found| found.matched);
         let behind = match copied {
@@ -405,7 +406,9 @@ impl CopyRecord {
             bin.expected *= keep;
         }
         let bin = &mut self.drafted[draft_bin(behind)];
-        bin.seen += accepted as f64;
+        // The token after an alternative counts for the draft, which gave the alternative.
+        let further = outcome.emitted.len() > outcome.accepted + 1;
+        bin.seen += accepted as f64 + f64::from(u8::from(further));
         bin.expected += expected;
 
         let keep = 1.0 - 1.0 / DRAFT_MEMORY;

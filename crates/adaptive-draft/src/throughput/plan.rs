@@ -124,6 +124,15 @@ impl Plan {
         values[bin][low] * (1.0 - part) + values[bin][low + 1] * part
     }
 
+    /// True if a position of the target's forward beside so many `others` yields, with this chance
+    /// of one token, more than its time does elsewhere. Positions that are not in the plan cost what
+    /// its last one does.
+    pub fn is_worth(&self, others: usize, chance: f64) -> bool {
+        let known = self.position.get(others.saturating_sub(1));
+        let cost = known.or(self.position.last());
+        cost.is_some_and(|cost| chance > *cost)
+    }
+
     /// Expected number of tokens per target step.
     pub fn rate(&self) -> f64 {
         self.rate

@@ -123,4 +123,8 @@ impl DraftPolicy for Throughput<'_> {
         let score = self.scorer.score(by, self.head, step);
         self.stop_at(step.position, score)
     }
+
+    fn is_worth(&self, others: usize, chance: f64) -> bool {
+        self.plan.is_worth(others, chance)
+    }
 }

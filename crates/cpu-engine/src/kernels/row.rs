@@ -12,6 +12,12 @@ pub(crate) struct F32Row(pub(crate) [f32; PANEL]);
 
 /// Sixteen numbers of a panel, in any storage.
 pub(crate) trait PanelRow: Copy + Default + Send + Sync {
+    /// A stored number.
+    type Number: Copy;
+
+    /// One column as it is stored, to be exchanged with another.
+    fn column(&mut self, column: usize) -> &mut Self::Number;
+
     /// Sets one column, rounded if necessary.
     fn put(&mut self, column: usize, value: f32);
 
@@ -20,6 +26,12 @@ pub(crate) trait PanelRow: Copy + Default + Send + Sync {
 }
 
 impl PanelRow for F32Row {
+    type Number = f32;
+
+    fn column(&mut self, column: usize) -> &mut f32 {
+        &mut self.0[column]
+    }
+
     fn put(&mut self, column: usize, value: f32) {
         self.0[column] = value;
     }
@@ -36,6 +48,12 @@ impl PanelRow for F32Row {
 pub(crate) struct F16Row([u16; PANEL]);
 
 impl PanelRow for F16Row {
+    type Number = u16;
+
+    fn column(&mut self, column: usize) -> &mut u16 {
+        &mut self.0[column]
+    }
+
     /// Numbers beyond the range of f16 become its largest number.
     fn put(&mut self, column: usize, value: f32) {
         self.0[column] = saturated_half(value).to_bits();

@@ -35,6 +35,13 @@ pub struct DecodeConfig {
     /// Number of draft tokens per round, 1 to 64: the constant, the initial or the maximum length,
     /// depending on `policy`. Up to 2 more complete an n-gram that the draft has begun.
     pub k: usize,
+    /// Maximum number of second choices of the drafter that the target scores along with a draft, 0
+    /// to 16. Where the target rejects a token and takes such a one instead, the round gives one
+    /// token more. With `policy = "throughput"`, only those worth a position of the target's forward.
+    /// For targets on the processor; others score none. The output distribution does not change.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = 0))]
+    pub alternatives: usize,
     /// Policy by which the draft length follows acceptance.
     pub policy: PolicyName,
     /// Threshold of `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint
@@ -110,6 +117,7 @@ impl Default for DecodeConfig {
             lookup_mb: LOOKUP_MB,
             acceptance: Acceptance::Token,
             k: 4,
+            alternatives: 0,
             policy: PolicyName::Constant,
             threshold: 0.3,
             gamma: 0.5,
@@ -185,6 +193,10 @@ impl DecodeConfig {
         if !(1..=16384).contains(&self.lookup_mb) {
             let message = format!("{} is outside 1 to 16384", self.lookup_mb);
             wrongs.push(wrong("decode.lookup_mb", message));
+        }
+        if self.alternatives > 16 {
+            let message = format!("{} is outside 0 to 16", self.alternatives);
+            wrongs.push(wrong("decode.alternatives", message));
         }
         if self.prompt_room() == Some(0) {
             let message = format!(

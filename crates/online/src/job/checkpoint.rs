@@ -140,7 +140,7 @@ impl Checkpoint {
         let folder = out.join(FOLDER);
         let entries = std::fs::read_dir(&folder).map_err(OnlineError::io(&folder))?;
         for entry in entries {
-            let path = entry?.path();
+            let path = entry.map_err(OnlineError::io(&folder))?.path();
             if path != own {
                 std::fs::remove_dir_all(&path).map_err(OnlineError::io(&path))?;
             }

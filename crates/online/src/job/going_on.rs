@@ -46,7 +46,7 @@ impl Job<'_> {
 
     /// Resumes from the checkpoint in a job's folder; `None` if there is none or it cannot be used.
     /// One that is damaged, or of another job or program, is removed, so that the job can start
-    /// anew.
+    /// anew. After any other fault it stays as it is, for another attempt.
     pub(super) fn resume(
         &mut self,
         out: &Path,
@@ -55,39 +55,78 @@ impl Job<'_> {
         let Some(found) = Checkpoint::find(out) else {
             return Ok(None);
         };
-        let resumed = found.and_then(|found| {
-            found.check(manifest)?;
-            let arms = self.arms_at(&found, out)?;
-            let writer = CellWriter::resume(out, manifest, found.journals)?;
-            Ok((found, writer, arms))
-        });
+        let resumed = match found.and_then(|found| found.check(manifest).map(|()| found)) {
+            Ok(found) => {
+                // They are made of other files than the checkpoint's, which are not to blame.
+                let mut arms = self.new_arms()?;
+                let loaded = self.load_checkpoint(&found, out, &mut arms);
+                let writer = loaded.and_then(|()| {
+                    let writer = CellWriter::resume(out, manifest, found.journals);
+                    writer.map_err(OnlineError::from)
+                });
+                writer.map(|writer| (found, writer, arms))
+            }
+            Err(error) => Err(error),
+        };
         match resumed {
             Ok((found, writer, arms)) => {
                 (self.tally.done, self.tally.acceptance) = (found.done, found.acceptance);
                 Ok(Some((writer, arms, found.spot)))
             }
-            Err(error) => {
+            Err(error) if error.is_of_the_files() => {
                 let error = in_full(&error);
                 tracing::warn!(folder = %out.display(), "the job starts anew: {error}");
                 checkpoint::remove(out)?;
                 Ok(None)
             }
+            Err(error) => Err(error),
         }
     }
 
     /// The arms at a checkpoint.
-    pub(super) fn arms_at(&self, from: &Checkpoint, out: &Path) -> Result<Vec<Arm>> {
-        let mut arms = self.fresh_arms(Some(&from.state(out)))?;
-        for (arm, run) in self.config.arms.iter().zip(&mut arms) {
+    fn arms_at(&self, from: &Checkpoint, out: &Path) -> Result<Vec<Arm>> {
+        let mut arms = self.new_arms()?;
+        self.load_checkpoint(from, out, &mut arms)?;
+        Ok(arms)
+    }
+
+    /// Continues with new arms from a checkpoint.
+    fn load_checkpoint(&self, from: &Checkpoint, out: &Path, arms: &mut [Arm]) -> Result<()> {
+        self.load_arms(&from.state(out), arms)?;
+        for (arm, run) in self.config.arms.iter().zip(arms) {
             if let (Arm::Own(state), Some(counts)) = (run, from.counts.get(&arm.name)) {
                 state.count_from(counts.clone())?;
             }
         }
-        Ok(arms)
+        Ok(())
     }
 
     /// New arms. With `start`, those that the stream changes continue from the state in it.
     pub(super) fn fresh_arms(&self, start: Option<&Path>) -> Result<Vec<Arm>> {
+        let mut arms = self.new_arms()?;
+        if let Some(root) = start {
+            self.load_arms(root, &mut arms)?;
+        }
+        Ok(arms)
+    }
+
+    /// Continues from the state in `root` with those of the arms that the stream changes.
+    fn load_arms(&self, root: &Path, arms: &mut [Arm]) -> Result<()> {
+        for (arm, run) in self.config.arms.iter().zip(arms) {
+            if let Arm::Own(state) = run
+                && arm.changes()
+            {
+                let folder = SavedState::folder_of(root, &arm.name);
+                let place = format!("state of arm `{}`", arm.name);
+                let loaded = state.load(&folder, &self.drafter.path, &self.pairs());
+                loaded.map_err(OnlineError::at(place))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Arms that know nothing yet.
+    fn new_arms(&self) -> Result<Vec<Arm>> {
         let all = &self.config.arms;
         let width = self.config.models.drafter.pad_width;
         let padded = (width > 0).then(|| Arc::new(self.drafter.padded(width)));
@@ -105,14 +144,8 @@ impl Job<'_> {
                 .iter()
                 .filter(|a| a.learnt_by.as_ref() == name)
                 .collect();
-            let mut state =
+            let state =
                 DraftingArm::new(arm, &guests, &self.drafter, padded.as_ref(), self.config)?;
-            if let Some(root) = start.filter(|_| arm.changes()) {
-                let folder = SavedState::folder_of(root, &arm.name);
-                let place = format!("state of arm `{}`", arm.name);
-                let loaded = state.load(&folder, &self.drafter.path, &self.pairs());
-                loaded.map_err(OnlineError::at(place))?;
-            }
             Ok(Arm::Own(Box::new(state)))
         };
         all.iter().map(fresh).collect()

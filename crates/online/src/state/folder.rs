@@ -35,6 +35,17 @@ pub(super) fn current(root: &Path) -> Result<Option<(u64, PathBuf)>> {
     Ok(Some((number, root.join(text.trim()))))
 }
 
+/// Number of a generation by the path of its folder; `None` for any other path.
+fn number_of(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix(GENERATION)?.parse().ok()
+}
+
+/// True if a folder is a whole generation of a state: its description comes last.
+fn is_generation(path: &Path) -> bool {
+    number_of(path).is_some() && path.join(META).is_file()
+}
+
 /// A state folder in use.
 pub struct StateFolder {
     root: PathBuf,
@@ -89,7 +100,8 @@ impl StateFolder {
     /// Opens a folder, which is created if there is none, and loads what is `wanted` of its state.
     ///
     /// # Errors
-    /// A folder in use; a state of another drafter, another part or another version.
+    /// A folder in use; a state of another drafter, another part or another version; generations
+    /// without the file that names the current one.
     pub fn open(root: &Path, wanted: &Wanted<'_>) -> Result<(Self, ArmState)> {
         let is_new = !root.exists();
         fs::create_dir_all(root).map_err(OnlineError::io(root))?;
@@ -100,6 +112,11 @@ impl StateFolder {
         let (number, known, mut meta) = match SavedState::open(root)? {
             Some(saved) => (saved.number, saved.load(wanted)?, saved.meta),
             None => {
+                // A copy may lack the file. Without it they would count as earlier generations, and
+                // be removed.
+                if entries(root)?.iter().any(|path| is_generation(path)) {
+                    return Err(OnlineError::NoCurrent(root.to_owned()));
+                }
                 let meta = Meta {
                     format: FORMAT,
                     drafter: fingerprint(wanted.drafter)?,
@@ -184,13 +201,17 @@ impl StateFolder {
             carry(&before.join(part), &to.folder.join(part), |_| true)?;
         }
         meta.known.absorb(state);
-        let bytes = finish(&to.folder, &meta)?;
-        if bytes > limit {
+        let written = finish(&to.folder, &meta).and_then(|bytes| {
+            if bytes > limit {
+                return Err(OnlineError::TooLarge { bytes, limit });
+            }
+            write_atomically(&self.root.join(CURRENT), name.as_bytes())?;
+            Ok(bytes)
+        });
+        let bytes = written.inspect_err(|_| {
             // The first error is the one to report.
             let _ = fs::remove_dir_all(&to.folder);
-            return Err(OnlineError::TooLarge { bytes, limit }.into());
-        }
-        write_atomically(&self.root.join(CURRENT), name.as_bytes()).map_err(OnlineError::from)?;
+        })?;
         (self.number, self.meta, self.loaded) = (number, meta, texts);
         self.clean();
         Ok(bytes)
@@ -200,13 +221,16 @@ impl StateFolder {
         self.root.join(format!("{GENERATION}{}", self.number))
     }
 
-    /// Removes generations that are not current: earlier ones, and incomplete ones.
+    /// Removes generations that are not current: earlier ones, and one that was not finished. Other
+    /// folders are not the state's, whatever their names.
     fn clean(&self) {
         let current = self.generation();
+        let next = self.number.checked_add(1);
         for path in entries(&self.root).unwrap_or_default() {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if name.starts_with(GENERATION) && path != current {
-                // A folder that stays costs space only; the next saving tries again.
+            let own = is_generation(&path) || next.is_some() && number_of(&path) == next;
+            if own && path != current {
+                // A folder that stays costs space only; the next saving tries again, unless its
+                // description is gone already.
                 let _ = fs::remove_dir_all(&path);
             }
         }
@@ -257,14 +281,18 @@ impl SavedState {
     }
 }
 
-/// Writes the description of a generation, reads it again and syncs all of it. Returns its size in
-/// bytes.
+/// Syncs a generation, then writes its description, reads it again and syncs it. Returns the size
+/// of all in bytes.
 fn finish(folder: &Path, meta: &Meta) -> Result<u64> {
-    fs::write(folder.join(META), serde_json::to_vec(meta)?)?;
+    let bytes = sync(folder)?;
+    let path = folder.join(META);
+    fs::write(&path, serde_json::to_vec(meta)?).map_err(OnlineError::io(&path))?;
     // A number that is not finite is written as null, which cannot be read. The caller would
     // remove the last generation that can be.
     Meta::read(folder)?;
-    sync(folder)
+    let own = sync_one(&path).map_err(OnlineError::io(&path))?;
+    sync_one(folder).map_err(OnlineError::io(folder))?;
+    Ok(bytes + own)
 }
 
 /// Hard-links the files and folders of `from` that `to` lacks: nothing writes into a complete
@@ -299,16 +327,20 @@ fn link(from: &Path, to: &Path) -> Result<()> {
 fn sync(folder: &Path) -> Result<u64> {
     let mut bytes = 0;
     for path in entries(folder)? {
-        if path.is_dir() {
-            bytes += sync(&path)?;
-        } else {
-            let file = File::open(&path)?;
-            bytes += file.metadata()?.len();
-            file.sync_all()?;
-        }
+        bytes += match path.is_dir() {
+            true => sync(&path)?,
+            false => sync_one(&path).map_err(OnlineError::io(&path))?,
+        };
     }
-    File::open(folder)?.sync_all()?;
+    sync_one(folder).map_err(OnlineError::io(folder))?;
     Ok(bytes)
+}
+
+/// Syncs a file, or the list of a folder's files. Returns its size in bytes.
+fn sync_one(path: &Path) -> std::io::Result<u64> {
+    let file = File::open(path)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
 }
 
 #[cfg(test)]
@@ -318,21 +350,75 @@ mod tests {
 
     use super::*;
 
-    /// A generation that could not be read again does not replace one that can be.
-    #[test]
-    fn what_cannot_be_read_does_not_become_current() {
-        let home = tempfile::tempdir().unwrap();
-        let (root, drafter) = (home.path().join("state"), home.path().join("drafter"));
+    /// Creates a drafter in `home`.
+    fn drafter(home: &Path) -> PathBuf {
+        let drafter = home.join("drafter");
         fs::create_dir_all(&drafter).unwrap();
         fs::write(drafter.join("config.json"), "{}").unwrap();
-        let wanted = Wanted {
-            drafter: &drafter,
+        drafter
+    }
+
+    fn wanted(drafter: &Path) -> Wanted<'_> {
+        Wanted {
+            drafter,
             part: None,
             pairs: &[],
             caches: CacheConfig::default(),
             text_bytes: 1 << 20,
             texts: |_| true,
-        };
+        }
+    }
+
+    fn save(folder: &mut StateFolder) {
+        let written = folder.write(&ArmState::default(), &[], u64::MAX, |_| {
+            Ok::<_, OnlineError>(())
+        });
+        written.unwrap();
+    }
+
+    /// A folder that is only named like a generation is somebody else's.
+    #[test]
+    fn only_generations_are_removed() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, drafter) = (home.path().join("state"), drafter(home.path()));
+        let (mut folder, _) = StateFolder::open(&root, &wanted(&drafter)).unwrap();
+        save(&mut folder);
+        drop(folder);
+        for name in ["generation-notes", "generation-7", "generation-2"] {
+            fs::create_dir(root.join(name)).unwrap();
+            fs::write(root.join(name).join("text"), "x").unwrap();
+        }
+        let is_there = |name: &str| root.join(name).is_dir();
+        let (mut folder, _) = StateFolder::open(&root, &wanted(&drafter)).unwrap();
+        // The next one after the current one was begun and not finished.
+        assert!(is_there("generation-1") && !is_there("generation-2"));
+        save(&mut folder);
+        assert!(!is_there("generation-1") && is_there("generation-2"));
+        assert!(is_there("generation-notes") && is_there("generation-7"));
+    }
+
+    #[test]
+    fn a_copy_without_its_current_file_is_refused_and_kept() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, drafter) = (home.path().join("state"), drafter(home.path()));
+        let open = || StateFolder::open(&root, &wanted(&drafter));
+        save(&mut open().unwrap().0);
+        fs::remove_file(root.join(CURRENT)).unwrap();
+        let error = open().err().unwrap();
+        assert!(matches!(error, OnlineError::NoCurrent(_)), "{error}");
+        let said = error.to_string();
+        assert!(said.contains(&root.display().to_string()), "{said}");
+        assert!(root.join("generation-1").join(META).is_file());
+        fs::write(root.join(CURRENT), "generation-1").unwrap();
+        assert!(open().is_ok());
+    }
+
+    /// A generation that could not be read again does not replace one that can be.
+    #[test]
+    fn what_cannot_be_read_does_not_become_current() {
+        let home = tempfile::tempdir().unwrap();
+        let (root, drafter) = (home.path().join("state"), drafter(home.path()));
+        let wanted = wanted(&drafter);
         let after = |seconds| {
             let mut controller = Controller::new(ControllerConfig::default());
             controller.spent("L", seconds);

@@ -12,7 +12,7 @@ use crate::curves::{Band, curves_by, window};
 use crate::estimates::extent;
 use crate::figure::{Figure, Level, Mark, reference_style};
 use crate::names::{listed, readable};
-use crate::root::Stage;
+use crate::root::{Cell, Stage};
 use crate::streams::{Place, Segment, Streams, other_axes};
 use results::{Answer, Split, Sums};
 use std::collections::BTreeMap;
@@ -21,10 +21,12 @@ use std::collections::BTreeMap;
 /// decoded plainly.
 pub type PlainRates = BTreeMap<Place, (f64, f64)>;
 
-/// The speeds of plain decoding in a stage's timed held-out rows.
-pub fn plain_rates(stage: &Stage) -> PlainRates {
+/// The speeds of plain decoding in a stage's timed held-out rows, of cells that decoded as those of
+/// the streams did.
+pub fn plain_rates(stage: &Stage, streams: &Streams) -> PlainRates {
     let mut rates = PlainRates::new();
-    for cell in &stage.cells {
+    let alike = |cell: &&Cell| streams.decoding.contains(&cell.decoding());
+    for cell in stage.cells.iter().filter(alike) {
         let other = other_axes(&cell.manifest.cell.coordinates);
         let plain =
             |answer: &&Answer| answer.row.split == Split::Test && answer.is_plain && answer.timed;

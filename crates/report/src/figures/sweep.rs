@@ -6,7 +6,7 @@ use crate::figure::{Figure, Legend, Line, Mark, Panel, PanelRow, other_style};
 use crate::names::{axis, plain_level, readable, sentence};
 use crate::paper::Where;
 use crate::tables::claims::{Verdict, of_the_page};
-use crate::tables::ratios::SPEEDS;
+use crate::tables::ratios::speed_of;
 use crate::tables::sweep::{Family, families, swept, values};
 use crate::tables::with_arm;
 use crate::tables::{Source, few_seeds, joined};
@@ -147,9 +147,8 @@ fn claimed(source: &Source, family: &Family, metrics: &[Metric]) -> Option<Metri
         own.any(|arm| arms.contains(&arm.name.as_str()))
     };
     let of_family = claims.iter().find(named).or(claims.first());
-    let speed = SPEEDS.into_iter().find(|speed| metrics.contains(speed));
     let claimed = of_family.map(|(metric, _)| *metric);
-    claimed.or(speed).or(metrics.first().copied())
+    claimed.or_else(|| speed_of(source, metrics))
 }
 
 /// Position of the best value, and true if it is significantly above the second best.

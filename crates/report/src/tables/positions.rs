@@ -35,12 +35,20 @@ pub fn table(source: &Source) -> Option<Table> {
         }
         row
     };
-    let lead = format!(
+    let mut lead = format!(
         "Of the rounds whose draft had a token at a position and in which all tokens before it \
          were accepted, the share in which it was accepted too; the product up to a position is \
          how often a draft stands so far. Others call tokens per round the mean accepted length. \
          Positions after the {MOST}th are left out."
     );
+    let pooled = |(at, _): &(Where, _)| source.estimates.matching(at).count() > 1;
+    if found.iter().any(pooled) {
+        lead.push_str(&format!(
+            " Where a row stands for several tasks, targets or segments, all their rounds are \
+             counted together; {} is their mean.",
+            LENGTH.title()
+        ));
+    }
     Table::of(
         "positions",
         "Acceptance by position in the draft",

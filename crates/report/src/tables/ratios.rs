@@ -15,13 +15,20 @@ struct Compared {
     below: Where,
 }
 
-/// Metric that chooses the variant of a swept arm: the first of these that the page shows.
-pub const SPEEDS: [Metric; 4] = [
+/// Metrics that may choose the variant of a swept arm.
+const SPEEDS: [Metric; 4] = [
     Metric::Speedup,
     Metric::CountedSpeedup,
     Metric::ModelledSpeedup,
     Metric::TokensPerRound,
 ];
+
+/// The first of [`SPEEDS`] that the page shows and that has values, else its first metric that has.
+pub fn speed_of(source: &Source, metrics: &[Metric]) -> Option<Metric> {
+    let shown = SPEEDS.into_iter().filter(|speed| metrics.contains(speed));
+    let mut all = shown.chain(metrics.iter().copied());
+    all.find(|metric| source.estimates.has(*metric))
+}
 
 /// The requested ratios, of every metric of a table cell; `None` if none is requested. A swept arm
 /// is represented by its fastest variant at each place.
@@ -34,7 +41,7 @@ pub fn table(source: &Source, metrics: &[Metric]) -> Option<Table> {
     let mut axes = source.row_axes().to_vec();
     axes.retain(|axis| axis != "arm");
     let families = families(source);
-    let by = SPEEDS.into_iter().find(|speed| metrics.contains(speed));
+    let by = speed_of(source, metrics);
     let swept = |arm: &str| families.iter().find(|family| family.name == arm);
     let title = |arm: &str| match swept(arm) {
         Some(_) => format!("best {arm}"),

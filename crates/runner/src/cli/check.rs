@@ -232,7 +232,7 @@ impl CheckArgs {
                 template.max_prompt_tokens() + answer + DRAFT_ROOM
             }
         };
-        let context = context.min(config.max_position_embeddings);
+        let context = context.min(config.max_context());
         let expected = |weights| {
             let settings = EngineSettings {
                 kv: self.kv,
@@ -468,7 +468,6 @@ impl Model {
             num_kv_heads,
             head_dim,
             vocab_size,
-            max_position_embeddings,
             tie_word_embeddings,
             ..
         } = self.config;
@@ -513,8 +512,9 @@ impl Model {
         }
         writeln!(
             text,
-            "  a context of {} tokens, of {max_position_embeddings}: KV cache in {} {}",
+            "  a context of {} tokens, of {}: KV cache in {} {}",
             self.context,
+            self.config.max_context(),
             self.kv,
             size(self.kv_bytes as u64)
         )?;

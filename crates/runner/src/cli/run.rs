@@ -215,6 +215,15 @@ impl RunArgs {
         }
         let root = RunRoot::new(out);
         if let Some(known) = root.read_record()? {
+            // Its page counts every complete cell, so a cell of another experiment must not get in.
+            let own = |own: &JobSpec| own.id == spec.id && own.hash == spec.hash;
+            if known.name != record.name || !known.jobs.iter().any(own) {
+                bail!(
+                    "{}: is of another experiment, or of another configuration of {}\nhint: use another --out",
+                    out.display(),
+                    job.config
+                );
+            }
             record = known;
         }
         let checks = self.going_on.checks();
@@ -445,7 +454,7 @@ fn tell_blocked(blocked: &[(JobId, String)]) {
 
 fn finish(root: &RunRoot, summary: &Summary) -> Result<ExitCode> {
     tell(summary);
-    let code = summary.exit_code();
+    let mut code = summary.exit_code();
     if !summary.finished.is_empty() || code == exit::COMPLETE {
         match report::write_report(root.path()) {
             Ok(written) => {
@@ -460,7 +469,11 @@ fn finish(root: &RunRoot, summary: &Summary) -> Result<ExitCode> {
             }
             // Only some of the jobs were run, and none of the stage of the tables.
             Err(nothing @ ReportError::Empty { .. }) => eprintln!("no report yet: {nothing}"),
-            Err(error) => return Err(error.into()),
+            // The jobs are done, and their exit status is not to be that of a refusal.
+            Err(error) => {
+                eprintln!("{}", failure::report(&error.into()));
+                code = code.max(exit::FAILED);
+            }
         }
     }
     eprintln!("results: {}", root.path().display());

@@ -19,7 +19,7 @@ const MAX_REQUESTS: usize = 8;
 pub(crate) struct RemoteBatch {
     pub(super) target: usize,
     pub(super) rounds: Vec<Round>,
-    /// True if the rounds are sent a second time, with their whole texts.
+    /// True if the rounds were sent before, and now have their whole texts.
     pub(super) again: bool,
 }
 

@@ -153,6 +153,9 @@ impl Decoder {
                     Ok(Some(Err(Refusal::Unknown))) if !batch.again => {
                         again.rounds.push(sequence.with_whole_text(round));
                     }
+                    // It has the whole text, as the other side holds nothing of it. Others had all
+                    // sessions in that step; the time limit of the answer ends the attempts.
+                    Ok(Some(Err(Refusal::Busy))) => again.rounds.push(round),
                     Ok(Some(Err(refusal))) => {
                         ended.push((i, Err(ApiError::Target(refusal.to_string()))));
                     }

@@ -32,8 +32,10 @@ const IGNORED: &[&str] = &[
 /// Fields that would change the answer, each with the one value that is accepted, since the server
 /// behaves like that anyway.
 const ONE_VALUE: &[(&str, &str)] = &[
+    ("add_special_tokens", "true"),
     ("best_of", "1"),
     ("detokenize", "true"),
+    ("do_sample", "true"),
     ("length_penalty", "1"),
     ("modalities", "[\"text\"]"),
     ("repeat_penalty", "1"),

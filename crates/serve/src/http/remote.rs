@@ -99,10 +99,6 @@ async fn rounds(
             rounds.version
         )));
     }
-    let sessions = app.service.options().expose.map_or(0, |e| e.sessions);
-    if rounds.rounds.len() > sessions {
-        return Err(ApiError::QueueFull(sessions));
-    }
     let (target, _) = local(&app, Some(&rounds.target))?;
     let answers = app.service.verify(target, rounds.rounds).await;
     let answers = answers.map_err(|_| ApiError::Stopping)?;

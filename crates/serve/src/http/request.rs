@@ -121,6 +121,11 @@ fn chat(
         })
         .collect();
     let request = template(fields, ordered)?;
+    // Templates write special tokens themselves, so that none are added here.
+    if fields.flag("add_special_tokens")? == Some(true) {
+        let message = "`add_special_tokens` is not supported";
+        return Err(fields.error("add_special_tokens", message));
+    }
     let most = fields.whole("max_completion_tokens")?;
     let own = fields.whole("max_tokens")?;
     let wanted = most.map(|n| ("max_completion_tokens", n));
@@ -391,9 +396,14 @@ fn sampling(fields: &Fields<'_>) -> Result<Sampling, ApiError> {
         let message = format!("temperature: {temperature} is not in 0..=2");
         return Err(fields.error("temperature", message));
     }
+    let top_k = match fields.whole("top_k")? {
+        // All tokens, as in vLLM and SGLang.
+        Some(-1) => 0,
+        _ => fields.count("top_k", 0, u32::MAX as usize)?.unwrap_or(0),
+    };
     let options = SamplingOptions {
         temperature,
-        top_k: fields.count("top_k", 0, u32::MAX as usize)?.unwrap_or(0),
+        top_k,
         top_p: fields.number("top_p")?.unwrap_or(1.0),
         min_p: fields.number("min_p")?.unwrap_or(0.0),
         repetition_penalty: fields.number("repetition_penalty")?.unwrap_or(1.0),

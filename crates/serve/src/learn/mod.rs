@@ -137,9 +137,11 @@ impl LearnerThread {
     fn take(&mut self, answer: AnswerExamples) {
         let name = self.learners.name(answer.adapter);
         self.changed = true;
-        for example in self.waiting.push(&name, answer.example) {
+        for (other, example) in self.waiting.push(&name, answer.example) {
             self.held.fetch_sub(example.bytes(), Ordering::Relaxed);
-            self.stats.example(false);
+            self.stats.example_displaced();
+            let target = target_of(&other);
+            self.stats.tell(|own| own.drop_recording(target));
         }
         let distils = self.waiting.is_due(&name) && Instant::now() >= self.next_update;
         if self.options.adapt_length

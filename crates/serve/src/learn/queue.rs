@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use distill_loss::Example;
 use online::{ArmState, Needs};
 
+use crate::models::target_of;
 use crate::stats::Stats;
 
 /// The examples of a finished answer.
@@ -69,7 +70,50 @@ impl LearnerQueue {
                 .is_ok();
         if !taken {
             self.held.fetch_sub(bytes, Ordering::Relaxed);
+            stats.tell(|own| own.drop_recording(target_of(adapter)));
         }
         stats.example(taken);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use adaptive_draft::{Controller, ControllerConfig};
+    use distill_loss::{DirectLoss, NgramLoss, PAPER_LAMBDA, Terms};
+
+    use super::*;
+
+    /// The controller does not count an answer as recorded that waits for no update.
+    #[test]
+    fn a_dropped_example_is_no_recording() {
+        let (messages, _receiver) = sync_channel(1);
+        let queue = LearnerQueue {
+            messages,
+            needs: Needs {
+                losses: Terms::hybrid(DirectLoss::ReverseKl, NgramLoss::Nll, PAPER_LAMBDA),
+                ends: false,
+                blocks: 0,
+            },
+            held: Arc::default(),
+            limit: usize::MAX,
+        };
+        let stats = Stats::new(&ArmState::default());
+        stats.control(ControllerConfig::default());
+        let known = || {
+            let mut known = ArmState::default();
+            stats.write_into(&mut known);
+            known.controller.unwrap()
+        };
+        let offer = || queue.offer("L/ann", Example::default(), Vec::new(), &stats);
+        let mut expected = Controller::new(ControllerConfig::default());
+        offer();
+        assert_eq!(known(), expected);
+        // The channel is full.
+        offer();
+        expected.drop_recording("L");
+        assert_eq!(known(), expected);
+        assert_eq!(stats.to_json()["examples"], 1);
     }
 }

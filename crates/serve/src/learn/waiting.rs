@@ -34,10 +34,10 @@ impl Waiting {
         }
     }
 
-    /// Adds an example. Returns those that it displaces: its own adapter's oldest one if an update
-    /// needs fewer, and above `limit` the oldest ones of other adapters, so that users who ask
-    /// seldom do not fill the room for good.
-    pub(super) fn push(&mut self, name: &str, example: Example) -> Vec<Example> {
+    /// Adds an example. Returns those that it displaces, with the names of their adapters: its own
+    /// adapter's oldest one if an update needs fewer, and above `limit` the oldest ones of other
+    /// adapters, so that users who ask seldom do not fill the room for good.
+    pub(super) fn push(&mut self, name: &str, example: Example) -> Vec<(String, Example)> {
         self.arrivals += 1;
         self.bytes += example.bytes();
         let (number, every) = (self.arrivals, self.every);
@@ -49,14 +49,14 @@ impl Waiting {
         {
             // If updates are limited, the latest answers are learnt from.
             self.bytes -= oldest.bytes();
-            left.push(oldest);
+            left.push((name.to_owned(), oldest));
         }
         let enough = own.examples.len() >= every;
         while self.bytes > self.limit
-            && let Some(oldest) = self.oldest_but(name)
+            && let Some((other, oldest)) = self.oldest_but(name)
         {
             self.bytes -= oldest.bytes();
-            left.push(oldest);
+            left.push((other, oldest));
         }
         // Where its own examples fill the room, there would never be enough of them: the queue
         // takes no more.
@@ -68,8 +68,8 @@ impl Waiting {
         left
     }
 
-    /// Takes out the oldest example of all adapters but `name`.
-    fn oldest_but(&mut self, name: &str) -> Option<Example> {
+    /// Takes out the oldest example of all adapters but `name`, with the name of its adapter.
+    fn oldest_but(&mut self, name: &str) -> Option<(String, Example)> {
         let others = self.adapters.iter().filter(|(other, _)| *other != name);
         let ages = others.filter_map(|(other, own)| Some((own.examples.front()?.0, other)));
         let oldest = ages.min()?.1.clone();
@@ -78,7 +78,7 @@ impl Waiting {
         if adapter.examples.is_empty() {
             self.adapters.remove(&oldest);
         }
-        Some(example)
+        Some((oldest, example))
     }
 
     /// True if an adapter is to be updated: it has enough examples, or they fill the room.
@@ -121,6 +121,13 @@ mod tests {
         examples.iter().map(|example| example.ids[0]).collect()
     }
 
+    /// The marks of displaced examples; each must have its adapter's name.
+    fn displaced(left: &[(String, Example)], names: &[&str]) -> Vec<u32> {
+        let found: Vec<&str> = left.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, names);
+        left.iter().map(|(_, example)| example.ids[0]).collect()
+    }
+
     #[test]
     fn an_adapter_keeps_its_latest_examples() {
         let mut waiting = Waiting::new(2, usize::MAX);
@@ -128,7 +135,7 @@ mod tests {
         assert!(!waiting.is_due("a") && waiting.due().is_none());
         assert!(waiting.push("a", example(2, 1)).is_empty());
         assert!(waiting.is_due("a"));
-        assert_eq!(marks(&waiting.push("a", example(3, 1))), [1]);
+        assert_eq!(displaced(&waiting.push("a", example(3, 1)), &["a"]), [1]);
         assert_eq!(marks(&waiting.take("a")), [2, 3]);
         assert_eq!((waiting.bytes, waiting.due()), (0, None));
     }
@@ -140,13 +147,15 @@ mod tests {
             assert!(waiting.push(&user.to_string(), example(user, 1)).is_empty());
         }
         // There is no room beside them: the oldest leave.
-        assert_eq!(marks(&waiting.push("a", example(90, 4))), [0, 1, 2, 3]);
+        let left = waiting.push("a", example(90, 4));
+        assert_eq!(displaced(&left, &["0", "1", "2", "3"]), [0, 1, 2, 3]);
         assert!(!waiting.is_due("a"));
-        assert_eq!(marks(&waiting.push("a", example(91, 1))), [4]);
+        assert_eq!(displaced(&waiting.push("a", example(91, 1)), &["4"]), [4]);
         assert_eq!(waiting.due().as_deref(), Some("a"));
         // Its own do not: an update learns from all of them.
         let left = waiting.push("b", example(92, 20));
-        assert_eq!(marks(&left), [5, 6, 7, 8, 90, 91]);
+        let names = ["5", "6", "7", "8", "a", "a"];
+        assert_eq!(displaced(&left, &names), [5, 6, 7, 8, 90, 91]);
         assert!(waiting.push("b", example(93, 20)).is_empty());
         assert_eq!(marks(&waiting.take("b")), [92, 93]);
         assert_eq!((waiting.bytes, waiting.adapters.len()), (0, 0));
@@ -158,7 +167,8 @@ mod tests {
         assert!(waiting.push("seldom", example(1, 1)).is_empty());
         assert!(waiting.push("a", example(2, 4)).is_empty());
         assert!(waiting.due().is_none());
-        assert_eq!(marks(&waiting.push("a", example(3, 20))), [1]);
+        let left = waiting.push("a", example(3, 20));
+        assert_eq!(displaced(&left, &["seldom"]), [1]);
         assert!(waiting.is_due("a"));
         assert_eq!(waiting.due().as_deref(), Some("a"));
         assert_eq!(marks(&waiting.take("a")), [2, 3]);

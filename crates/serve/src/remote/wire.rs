@@ -67,7 +67,8 @@ pub(crate) enum Refusal {
     /// The server does not hold the text any more: all of it has to be sent.
     #[error("the target's server does not hold the text any more")]
     Unknown,
-    /// All sessions are in use.
+    /// Other rounds of the step took all sessions. This one, which has the whole text, can be sent
+    /// again.
     #[error("the target's server has no room for another session")]
     Busy,
     /// Text and draft are longer than the target's context.

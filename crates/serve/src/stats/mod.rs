@@ -193,7 +193,8 @@ impl Stats {
         counters.draft_seconds += step.draft_seconds;
         counters.target_seconds += step.target_seconds;
         counters.tokens += step.tokens as u64;
-        if let (1, Some(target)) = (step.drafting_rounds, step.target) {
+        // With drafts of other servers the seconds are not those of one sequence.
+        if let (true, 1, Some(target)) = (step.alone, step.drafting_rounds, step.target) {
             let (seconds, tokens) = counters.alone.entry(target).or_default();
             *seconds = *seconds * MEMORY + step.seconds - step.prompt_seconds;
             *tokens = *tokens * MEMORY + step.tokens as f64;
@@ -222,6 +223,13 @@ impl Stats {
             true => counters.examples += 1,
             false => counters.dropped += 1,
         }
+    }
+
+    /// Counts an example as dropped that was taken before.
+    pub(crate) fn example_displaced(&self) {
+        let mut counters = self.counters();
+        counters.examples = counters.examples.saturating_sub(1);
+        counters.dropped += 1;
     }
 
     pub(crate) fn update(&self, target: &str, loss: f64, seconds: f64) {
@@ -348,5 +356,29 @@ impl Stats {
             "examples": counters.examples,
             "uptime_seconds": self.started.elapsed().as_secs(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speedup_is_that_of_steps_alone() {
+        let stats = Stats::new(&ArmState::default());
+        stats.plain_step(0, 1.0);
+        let step = |alone| Step {
+            alone,
+            target: Some(0),
+            seconds: 2.0,
+            drafting_rounds: 1,
+            tokens: 4,
+            ..Step::default()
+        };
+        // It also scored drafts of another server.
+        stats.step(&step(false));
+        assert_eq!(stats.to_json()["speedup_estimate"], Value::Null);
+        stats.step(&step(true));
+        assert_eq!(stats.to_json()["speedup_estimate"], 2.0);
     }
 }

@@ -13,20 +13,25 @@ use crate::verify::Verdict;
 use crate::{LanguageModel, TeacherSink};
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// Appends the accepted tokens and the one after them. Returns the emitted tokens and the
-    /// number of n-grams that were new.
+    /// Appends the accepted tokens, the one after them and `next`, which comes with its row. Returns
+    /// the emitted tokens and the number of n-grams that were new.
     pub(super) fn commit(
         &mut self,
         running: &mut Running,
         (proposals, verdict): (&[Proposal], &Verdict),
-        rows: Rows<'_>,
+        (rows, next): (Rows<'_>, Option<(TargetId, &[f32])>),
         cache: Option<&mut NgramCache>,
         sink: &mut dyn TeacherSink,
     ) -> Result<(Vec<TargetId>, usize), SpecError> {
-        let emitted = self.cut(running, proposals, verdict);
+        let last = next.map(|(token, _)| token);
+        let emitted = self.cut(running, proposals, (verdict, last));
         for (offset, &token) in emitted.iter().enumerate() {
             let index = running.response.len() + offset;
-            sink.record(index, token, rows.row(offset));
+            let row = match next {
+                Some((_, row)) if offset > verdict.accepted => row,
+                _ => rows.row(offset),
+            };
+            sink.record(index, token, row);
         }
         running.response.extend_from_slice(&emitted);
         if let Some(seen) = &mut running.seen {
@@ -62,9 +67,14 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// The tokens that become part of the response: none after a stop token or beyond the limit.
-    fn cut(&self, running: &Running, proposals: &[Proposal], verdict: &Verdict) -> Vec<TargetId> {
+    fn cut(
+        &self,
+        running: &Running,
+        proposals: &[Proposal],
+        (verdict, next): (&Verdict, Option<TargetId>),
+    ) -> Vec<TargetId> {
         let accepted = proposals[..verdict.accepted].iter().map(|p| p.target);
-        let mut emitted: Vec<TargetId> = accepted.chain([verdict.last]).collect();
+        let mut emitted: Vec<TargetId> = accepted.chain([verdict.last]).chain(next).collect();
         let limit = self.config.max_new_tokens;
         emitted.truncate(limit.saturating_sub(running.response.len()));
         if let Some(end) = emitted

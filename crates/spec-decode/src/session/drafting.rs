@@ -7,12 +7,13 @@ use super::reading::FEW;
 use super::round::{Clock, DraftedRound, check_cache, lexicon_of};
 use super::running::Running;
 use super::{Session, slem};
+use crate::alternative::Placed;
 use crate::buffer::Row;
 use crate::draft::{Draft, DraftRules, Drafting};
 use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::policy::LONGEST_COPY;
-use crate::translate::{Proposal, looked_up, translate};
+use crate::translate::{Proposal, is_looked_up, looked_up, translate};
 use crate::verify::VerifyMode;
 use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
 
@@ -145,7 +146,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             drafting,
             mut clock,
         } = round;
-        let (drafted, fed) = drafting.end();
+        let (drafted, fed, seconds) = drafting.end();
         running.reading.fed(fed.into_iter());
         let mut timings = Timings {
             draft: clock.lap(),
@@ -157,12 +158,26 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         proposals.extend(translated.map_err(SpecError::align(running.round))?);
         proposals.truncate(self.room());
         timings.translate = clock.lap();
+        let place = |(index, proposal): (usize, &Proposal)| {
+            let second = seconds.of(proposal.span.start)?;
+            let differs = second.target != proposal.target && !is_looked_up(proposal);
+            differs.then_some(Placed {
+                after: index + 1,
+                second,
+            })
+        };
+        // Chances behind looked-up tokens are not known.
+        let placed = match copied.is_empty() {
+            true => proposals.iter().enumerate().filter_map(place).collect(),
+            false => Vec::new(),
+        };
         let proposed = proposals.iter().map(|proposal| proposal.target);
         Ok(DraftedRound {
             input: std::iter::once(running.pending).chain(proposed).collect(),
             running,
             drafted,
             proposals,
+            alternatives: placed,
             timings,
             clock,
         })
@@ -215,6 +230,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             direct: &self.direct,
             sampling: self.config.sampling.among_top(self.config.draft_top),
             stop: &self.config.stop,
+            seconds: self.config.alternatives > 0 && mode != VerifyMode::Slem,
         }
     }
 

@@ -101,6 +101,10 @@ pub struct SessionConfig {
     /// nothing is drafted. The draft context is then brought up to date before each draft and at
     /// the end of the response, when n-grams are learnt.
     pub drafter_reads: bool,
+    /// Largest number of second choices of the drafter that the target scores along with a draft,
+    /// in [`Session::round`] and with a target that [can](LanguageModel::alternatives). Where the
+    /// target rejects a token and draws such a one instead, the round emits one token more.
+    pub alternatives: usize,
 }
 
 impl SessionConfig {
@@ -115,6 +119,7 @@ impl SessionConfig {
             learn_ngrams: true,
             draft_top: 0,
             drafter_reads: true,
+            alternatives: 0,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! of a row if it suffices, and otherwise the row is fetched.
 
 use ngram_cache::NgramCache;
-use vocab_align::raw_ids;
+use vocab_align::{TokenId, raw_ids};
 
 use super::Session;
 use super::drafting::DraftingRound;
@@ -12,7 +12,7 @@ use super::round::{DraftedRound, JudgedRound};
 use crate::buffer::Row;
 use crate::error::{Role, SpecError};
 use crate::verify::{check_proposals, greedy};
-use crate::{DraftPolicy, LanguageModel, TeacherSink};
+use crate::{Alternative, DraftPolicy, LanguageModel, TeacherSink};
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// True if decisions need only the most probable token of a row.
@@ -68,10 +68,18 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let (number, wanted) = (round.running.round, self.takes_best());
         let failed = SpecError::model(Role::Target, number);
         let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
-            let mut logits = Row::of(tokens * self.target.vocab_size());
-            let scored = self.target.forward(&raw_ids(round.input()), &mut logits);
+            let alternatives = round.alternatives.iter().map(|own| Alternative {
+                after: own.after,
+                id: own.second.target.get(),
+            });
+            let alternatives: Vec<_> = alternatives.collect();
+            let vocab = self.target.vocab_size();
+            let mut logits = Row::of((tokens + alternatives.len()) * vocab);
+            let input = raw_ids(round.input());
+            let scored = self.target.forward_with(&input, &alternatives, &mut logits);
             scored.map_err(failed)?;
-            let judged = self.judge_round(round, cache, &logits)?;
+            let own = logits.get(..tokens * vocab).unwrap_or(&logits);
+            let judged = self.judge_round(round, cache, own)?;
             return Ok((judged, logits));
         };
         let mut logits = Row::of(0);

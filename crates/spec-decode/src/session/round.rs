@@ -7,6 +7,7 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::running::Running;
 use super::{CachedGroups, Session};
+use crate::alternative::Placed;
 use crate::draft::Draft;
 use crate::error::{LawError, Role, SpecError};
 use crate::lexicon::Lexicon;
@@ -25,6 +26,8 @@ pub struct DraftedRound {
     pub(super) drafted: Draft,
     pub(super) proposals: Vec<Proposal>,
     pub(super) input: Vec<TargetId>,
+    /// Second choices, once [chosen](Session::choose_alternatives) those to score.
+    pub(super) alternatives: Vec<Placed>,
     pub(super) timings: Timings,
     pub(super) clock: Clock,
 }
@@ -66,9 +69,28 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         policy: &mut dyn DraftPolicy,
         sink: &mut dyn TeacherSink,
     ) -> Result<RoundOutcome, SpecError> {
-        let drafted = self.draft_round(cache.as_deref(), policy)?;
+        let mut drafted = self.draft_round(cache.as_deref(), policy)?;
+        self.choose_alternatives(&mut drafted, policy);
         let (judged, logits) = self.score_and_judge(drafted, cache.as_deref(), sink)?;
         self.commit_round(judged, &logits, cache, policy, sink)
+    }
+
+    /// Keeps the likeliest second choices that are worth a position of the target's forward.
+    fn choose_alternatives(&self, round: &mut DraftedRound, policy: &mut dyn DraftPolicy) {
+        let tokens = round.input.len();
+        let most = self
+            .config
+            .alternatives
+            .min(match round.alternatives.len() {
+                0 => 0,
+                _ => self.target.alternatives(tokens),
+            });
+        let all = &mut round.alternatives;
+        all.sort_by(|a, b| b.second.chance.total_cmp(&a.second.chance));
+        all.truncate(most);
+        let worth = |(i, own): &(usize, &Placed)| policy.is_worth(tokens + i, own.second.chance);
+        let kept = all.iter().enumerate().take_while(worth).count();
+        all.truncate(kept);
     }
 
     /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
@@ -183,6 +205,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             drafted,
             proposals,
             input,
+            alternatives,
             mut timings,
             mut clock,
         } = round;
@@ -191,11 +214,18 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let number = running.round;
         let vocab = self.target.vocab_size();
         let positions = (logits.len() / vocab.max(1)).min(input.len());
-        let rows = Rows::checked(logits, vocab, positions);
-        let rows = rows.map_err(SpecError::law(Role::Target, number))?;
+        let law = SpecError::law(Role::Target, number);
+        // The rows of alternatives come last, and only after all others.
+        let (own, beyond) = match logits.len() == (input.len() + alternatives.len()) * vocab {
+            true => logits.split_at(input.len() * vocab),
+            false => (logits, &[][..]),
+        };
+        let rows = Rows::checked(own, vocab, positions).map_err(&law)?;
+        let beyond = Rows::checked(beyond, vocab, beyond.len() / vocab.max(1)).map_err(&law)?;
         let judged = (&proposals[..], &verdict);
+        let next = self.draw_after(&mut running, judged, &alternatives, beyond)?;
         // Accepted text is translated back, and its n-grams are inserted into the cache.
-        let (emitted, inserted) = self.commit(&mut running, judged, rows, cache, sink)?;
+        let (emitted, inserted) = self.commit(&mut running, judged, (rows, next), cache, sink)?;
         let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
         running.round += 1;
@@ -207,6 +237,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             emitted,
             origin: verdict.origin,
             scores: verdict.scores,
+            alternatives: beyond.positions(),
             emitted_bytes,
             inserted,
             timings,
@@ -214,6 +245,40 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         policy.observe(&outcome);
         self.running = Some(running);
         Ok(outcome)
+    }
+
+    /// The token after the round's last one, with its row, if the target has scored that one as an
+    /// alternative. The target's KV cache then holds the alternative.
+    fn draw_after<'a>(
+        &mut self,
+        running: &mut Running,
+        (proposals, verdict): (&[Proposal], &Verdict),
+        alternatives: &[Placed],
+        rows: Rows<'a>,
+    ) -> Result<Option<(TargetId, &'a [f32])>, SpecError> {
+        let is_last =
+            |own: &Placed| own.after == verdict.accepted + 1 && own.second.target == verdict.last;
+        let found = alternatives.iter().position(is_last);
+        let Some(found) = found.filter(|found| *found < rows.positions()) else {
+            return Ok(None);
+        };
+        let taken = self.target.take_alternative(found);
+        taken.map_err(SpecError::model(Role::Target, running.round))?;
+        let (row, sampling) = (rows.row(found), self.config.sampling);
+        let penalised = running.seen.clone().map(|mut seen| {
+            let accepted = proposals.iter().take(verdict.accepted);
+            seen.extend(accepted.map(|proposal| proposal.target));
+            seen.insert(verdict.last);
+            let mut penalised = row.to_vec();
+            sampling.penalise(&mut penalised, &seen);
+            penalised
+        });
+        let drawn = sampling.draw(
+            penalised.as_deref().unwrap_or(row),
+            &mut *running.verify_dice,
+        );
+        let column = drawn.map_err(SpecError::law(Role::Target, running.round))?;
+        Ok(Some((TargetId::new(column as u32), row)))
     }
 
     /// Checks that a round was begun in the present response, with the present settings: its text

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::{LanguageModel, ModelError, check_call};
+use engine::{Alternative, LanguageModel, ModelError, check_call};
 use vocab_align::{TokenId, Vocabulary};
 
 /// Function from the tokens before to the logits of the next token.
@@ -19,6 +19,8 @@ pub struct FakeModel<I> {
     pub forwards: Vec<usize>,
     /// Last row of the last forward, shown as the model's state.
     state: Vec<f32>,
+    /// Texts that end with the alternatives of the last forward.
+    scored: Vec<Vec<I>>,
     /// Number of forwards that succeed before one fails; `None` if none fails.
     pub fail_after: Option<usize>,
 }
@@ -33,6 +35,7 @@ impl<I: TokenId> FakeModel<I> {
             ids: Vec::new(),
             forwards: Vec::new(),
             state: Vec::new(),
+            scored: Vec::new(),
             fail_after: None,
         }
     }
@@ -68,6 +71,37 @@ impl<I: TokenId> LanguageModel for FakeModel<I> {
 
     fn truncate(&mut self, len: usize) {
         self.ids.truncate(len);
+        self.scored.clear();
+    }
+
+    fn alternatives(&self, tokens: usize) -> usize {
+        self.max_len.saturating_sub(self.ids.len() + tokens)
+    }
+
+    fn forward_with(
+        &mut self,
+        ids: &[u32],
+        alternatives: &[Alternative],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        let start = self.ids.len();
+        self.forward(ids, logits)?;
+        for own in alternatives {
+            let mut text = self.ids[..start + own.after].to_vec();
+            text.push(I::new(own.id));
+            logits.extend((self.row)(&text));
+            self.scored.push(text);
+        }
+        Ok(())
+    }
+
+    fn take_alternative(&mut self, alternative: usize) -> Result<(), ModelError> {
+        let Some(text) = self.scored.get(alternative).cloned() else {
+            return Err(ModelError::new("not scored"));
+        };
+        self.ids = text;
+        self.scored.clear();
+        Ok(())
     }
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
@@ -76,6 +110,7 @@ impl<I: TokenId> LanguageModel for FakeModel<I> {
         }
         check_call(ids, self.ids.len(), self.max_len, self.vocab)?;
         self.forwards.push(ids.len());
+        self.scored.clear();
         logits.clear();
         for &id in ids {
             self.ids.push(I::new(id));

@@ -31,7 +31,7 @@ const SHARD: u64 = 5_000_000_000;
   omnidraft export runs/chats --to hf --out runs/models/learnt
   omnidraft export runs/chats --to gguf --type q8_0 --out runs/models/learnt.gguf
   omnidraft export runs/lora --target qwen05 --arm L_DM --to hf --adapter --out runs/models/adapter
-  omnidraft export runs/mine --target L --arm L_DM --to state --out runs/served
+  omnidraft export runs/mine/stream/seed=1,target=L,task=mini-math --arm L_DM --to state --out runs/from-mine
   omnidraft generate --target models/L --drafter runs/models/learnt --prompt 'Write a haiku.'
 
 A run keeps what its drafters learnt in stages that a later stage starts from (from = \"stream\").")]

@@ -239,11 +239,10 @@ fn takes(job: &Job, model: &ModelConfig, folder: &Path) -> Result<String> {
     }
     let decode = job.config.decode();
     let config = StoredCheckpoint::read_config(folder)?;
-    let most = config.max_position_embeddings;
-    let template = ChatTemplate::from_model_dir(folder, most)?;
+    let template = ChatTemplate::from_model_dir(folder, config.max_position_embeddings)?;
     let context = template.max_prompt_tokens() + decode.max_new_tokens + DRAFT_ROOM;
     let settings = EngineSettings {
-        context: Some(context.min(most)),
+        context: Some(context.min(config.max_context())),
         ..decode.engine()
     };
     let mut padded = config.clone();

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use models::{Exchange, ModelText};
 use streams::{DataSource, Prompt, Split, load_texts};
-use vocab_align::{SpecialRole, TargetId, TokenId};
+use vocab_align::{SpecialRole, TargetId, TokenId, special_names};
 
 use super::progress::Recording;
 use super::prompts::{PromptArgs, program, spell, template_of};
@@ -166,10 +166,12 @@ impl TextArgs {
             let answers = prompts.into_iter().map(|p| (p.id, p.reference));
             return Ok(answers.collect());
         }
-        let Some(folder) = data.data_dir() else {
-            bail!("--field {}: needs --data-dir", self.field);
+        let Some(file) = data.file(task, split)? else {
+            bail!(
+                "--field {}: {task} is embedded; fields are read from the files of --data-dir",
+                self.field
+            );
         };
-        let file = folder.join(task).join(format!("{}.jsonl", split.name()));
         let texts = load_texts(&file, &self.field)?.into_iter();
         let mut texts: HashMap<String, String> = texts.map(|t| (t.id, t.text)).collect();
         Ok(prompts
@@ -179,15 +181,22 @@ impl TextArgs {
     }
 }
 
-/// The token that ends an answer: the end of a turn if the target has a chat template.
+/// The token that ends an answer: the end of a turn if the target has a chat template. Of several
+/// it is the one that the tokenizer's files name, else the one with the lowest id.
 fn end_token(text: &ModelText<TargetId>) -> Result<u32> {
     let roles = match text.template.is_chat() {
         true => [SpecialRole::EndOfTurn, SpecialRole::Eos],
         false => [SpecialRole::Eos, SpecialRole::EndOfTurn],
     };
-    let mut ends = roles
-        .into_iter()
-        .filter_map(|role| text.vocabulary.special(role));
+    let named = special_names(&text.path)?.remove("eos_token");
+    let named = named.and_then(|name| text.vocabulary.find_content(&name));
+    let mut ends = roles.into_iter().filter_map(|role| {
+        let specials = text.vocabulary.specials();
+        let of_role = specials.filter(|(_, own)| *own == role);
+        of_role
+            .map(|(id, _)| id)
+            .min_by_key(|id| Some(*id) != named)
+    });
     match ends.next() {
         Some(end) => Ok(end.get()),
         None => bail!("{}: no token ends an answer", text.vocabulary.file()),
@@ -222,5 +231,39 @@ fn record(
         answer: ids,
         tail,
         law: rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_ends_the_named_one_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        };
+        let tokenizer = r#"{
+            "added_tokens": [
+                {"id": 2, "content": "<|eot_id|>", "special": true},
+                {"id": 3, "content": "<|im_end|>", "special": true},
+                {"id": 4, "content": "</s>", "special": true}
+            ],
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+        }"#;
+        write("tokenizer.json", tokenizer);
+        let end = |named: &str| {
+            let config = format!(r#"{{"eos_token": "{named}"}}"#);
+            write("tokenizer_config.json", &config);
+            end_token(&ModelText::of_tokenizer(folder.path(), 64).unwrap()).unwrap()
+        };
+        assert_eq!(end("<|im_end|>"), 4, "without a template texts end");
+        let template = "{% for m in messages %}{{ m.content }}{% endfor %}";
+        write("chat_template.jinja", template);
+        assert_eq!(end("<|im_end|>"), 3);
+        assert_eq!(end("<|eot_id|>"), 2);
+        assert_eq!(end("</s>"), 2, "with a template turns end");
     }
 }
