@@ -301,3 +301,21 @@ fn dearer_positions_never_lengthen_a_draft() {
         before = drafted;
     }
 }
+
+#[test]
+fn a_second_choice_is_worth_a_position_that_costs_less_than_it_brings() {
+    let chain = learnt(Score::Confidence, 0.9, 0.4);
+    for costs in shapes() {
+        let plan = Arc::new(Plan::new(&chain, &costs, LONGEST));
+        let policy = Throughput::new(Arc::clone(&plan), None, None);
+        // Beyond the longest draft, positions cost what the last one does.
+        for others in [1, 3, LONGEST, LONGEST + 9] {
+            let (from, to) = (others.min(LONGEST), (others + 4).min(LONGEST + 1));
+            let to = to.max(from + 1);
+            let rise = costs.verify(to) - costs.verify(from);
+            let cost = plan.rate() * rise / (to - from) as f64;
+            assert!(policy.is_worth(others, cost + 1e-9), "{others}: {costs:?}");
+            assert!(!policy.is_worth(others, cost - 1e-9), "{others}: {costs:?}");
+        }
+    }
+}

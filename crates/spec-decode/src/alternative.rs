@@ -16,8 +16,8 @@ use crate::sampling::Sampling;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Second {
     pub(crate) target: TargetId,
-    /// The drafter's probability that the draft stands up to there and this token follows, at
-    /// temperature 1.
+    /// The drafter's probability of the draft up to there, times that of this token, at temperature
+    /// 1.
     pub(crate) chance: f64,
 }
 

@@ -6,6 +6,9 @@ use crate::Costs;
 /// Number of steps of the grid of S, the probability that the whole draft so far is accepted.
 const GRID: usize = 32;
 
+/// Number of positions whose mean cost is that of one more.
+const NEAR: usize = 4;
+
 /// Number of halvings of the interval that contains the rate.
 const HALVINGS: usize = 16;
 
@@ -125,12 +128,15 @@ impl Plan {
     }
 
     /// True if a position of the target's forward beside so many `others` yields, with this chance
-    /// of one token, more than its time does elsewhere. Positions that are not in the plan cost what
-    /// its last one does.
+    /// of one token, more than its time does elsewhere. It costs the mean of the next few positions,
+    /// since measured costs of single ones are noisy; those that are not in the plan cost what its
+    /// last one does.
     pub fn is_worth(&self, others: usize, chance: f64) -> bool {
-        let known = self.position.get(others.saturating_sub(1));
-        let cost = known.or(self.position.last());
-        cost.is_some_and(|cost| chance > *cost)
+        let known = self.position.len();
+        let from = others.saturating_sub(1).min(known.saturating_sub(1));
+        let near = &self.position[from..known.min(from + NEAR)];
+        let cost = near.iter().sum::<f64>() / near.len() as f64;
+        chance > cost
     }
 
     /// Expected number of tokens per target step.

@@ -84,6 +84,10 @@ pub struct GenerateArgs {
     /// Draft tokens a round, 1 to 64.
     #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_DRAFTED as u64))]
     k: usize,
+    /// Second choices of the drafter that the target scores along with a draft, at most 16: a round
+    /// gives one token more where the target takes one. For targets on the processor.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
+    alternatives: usize,
     /// Verification mode: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up in the
     /// text so far, without a drafter.
     #[arg(long, default_value = "exact")]
@@ -397,6 +401,7 @@ impl GenerateArgs {
             sampling,
             acceptance: self.acceptance,
             stop: target.stop_tokens_unless(self.ignore_eos),
+            alternatives: self.alternatives,
             ..SessionConfig::new(mode, self.max_tokens)
         };
         let mut session = Session::new(drafter, engine, pair, settings)?;

@@ -166,7 +166,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 second,
             })
         };
-        // Chances behind looked-up tokens are not known.
+        // The chance of a second choice after looked-up tokens is not known.
         let placed = match copied.is_empty() {
             true => proposals.iter().enumerate().filter_map(place).collect(),
             false => Vec::new(),
