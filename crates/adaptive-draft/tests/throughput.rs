@@ -310,10 +310,9 @@ fn a_second_choice_is_worth_a_position_that_costs_less_than_it_brings() {
         let policy = Throughput::new(Arc::clone(&plan), None, None);
         // Beyond the longest draft, positions cost what the last one does.
         for others in [1, 3, LONGEST, LONGEST + 9] {
-            let (from, to) = (others.min(LONGEST), (others + 4).min(LONGEST + 1));
-            let to = to.max(from + 1);
-            let rise = costs.verify(to) - costs.verify(from);
-            let cost = plan.rate() * rise / (to - from) as f64;
+            let from = others.min(LONGEST - 3);
+            let rise = costs.verify(from + 4) - costs.verify(from);
+            let cost = (plan.rate() * rise / 4.0).max(0.02);
             assert!(policy.is_worth(others, cost + 1e-9), "{others}: {costs:?}");
             assert!(!policy.is_worth(others, cost - 1e-9), "{others}: {costs:?}");
         }

@@ -5,7 +5,7 @@ use crate::cpu_support;
 
 use cpu_engine::{Compact, CpuEngine, EngineOptions, KernelChoice, PackedWeights};
 use cpu_support::*;
-use lm::{Checkpoint, LanguageModel, WeightType, conformance};
+use lm::{Alternative, Checkpoint, KvType, LanguageModel, WeightType, conformance};
 use proptest::prelude::*;
 
 const BATCHES: [usize; 7] = [1, 2, 3, 5, 8, 9, 16];
@@ -85,6 +85,56 @@ fn the_contract_of_engines_is_kept() {
                 let made = || CpuEngine::new(&checkpoint, options.clone()).unwrap();
                 let kept = conformance::check(made);
                 kept.unwrap_or_else(|broken| panic!("{shape:?} {kernels} {format:?}: {broken}"));
+            }
+        }
+    }
+}
+
+/// Also where the cache has a new segment, which it has every 256 positions.
+#[test]
+fn alternatives_have_the_bits_of_tokens_in_their_place() {
+    for (shape, kv) in [(EVEN, KvType::F32), (ODD, KvType::F16)] {
+        let checkpoint = shape.bf16_checkpoint(12);
+        let ids = tokens(shape.vocab, 270, 5);
+        let options = EngineOptions {
+            kv,
+            max_len: 270,
+            ..in_format(FORMATS[0], kernel_sets()[0], 2)
+        };
+        let new = |text: &[u32]| {
+            let mut engine = CpuEngine::new(&checkpoint, options.clone()).unwrap();
+            engine.prefill(text).unwrap();
+            engine
+        };
+        for start in [1, 252, 254, 255, 256] {
+            let own = &ids[start..start + 3];
+            let beside = |after: usize| Alternative {
+                after,
+                id: ids[start + 7 + after],
+            };
+            let beside: Vec<Alternative> = [3, 1, 0, 2, 3].map(beside).into();
+            let (mut logits, mut alone) = (Vec::new(), Vec::new());
+            for (taken, alternative) in beside.iter().enumerate() {
+                let mut engine = new(&ids[..start]);
+                engine.forward_with(own, &beside, &mut logits).unwrap();
+                let mut other = new(&ids[..start + alternative.after]);
+                other.forward(&[alternative.id], &mut alone).unwrap();
+                let row = &logits[(own.len() + taken) * shape.vocab..][..shape.vocab];
+                assert!(bits(row) == bits(&alone), "{shape:?} {start} {taken}");
+                engine.take_alternative(taken).unwrap();
+                assert_eq!(engine.len(), other.len());
+                for engine in [&mut engine, &mut other] {
+                    assert!(engine.take_alternative(0).is_err(), "taken once");
+                }
+                let rest = &ids[start..start + 2];
+                engine.forward(rest, &mut logits).unwrap();
+                other.forward(rest, &mut alone).unwrap();
+                assert!(bits(&logits) == bits(&alone), "{shape:?} {start} {taken}");
+            }
+            let mut engine = new(&ids[..start]);
+            for refused in [&[Alternative { after: 4, id: 0 }][..], &[beside[0]; 99]] {
+                let failed = engine.forward_with(own, refused, &mut logits);
+                assert!(failed.is_err() && engine.len() == start, "{start}");
             }
         }
     }

@@ -335,32 +335,57 @@ impl<'a> Known<'a> {
         Ok(())
     }
 
-    /// Scores the text's own token in place of another one, beside a third, and takes it.
+    /// Scores the text's own token in place of another one, beside a third, and takes it: in the
+    /// middle of a forward, at its beginning, and after its end.
     fn alternatives<E: LanguageModel>(&self, make: &mut impl FnMut() -> E) -> Result<(), Broken> {
         let (clause, mut logits) = (Clause::Alternatives, Vec::new());
+        let alternative = |after, id| Alternative { after, id };
         for at in 0..self.text.len().saturating_sub(1) {
-            let mut engine = make();
-            if at > 0 {
-                done(clause, engine.prefill(&self.text[..at]))?;
-            }
-            let ids = [self.text[at], self.other(at + 1), self.text[at]];
-            let alternative = |after, id| Alternative { after, id };
-            let beside = [
-                alternative(2, self.text[at + 1]),
-                alternative(1, self.text[at + 1]),
+            let (own, next) = (self.text[at], self.text[at + 1]);
+            let (not_own, not_next) = (self.other(at), self.other(at + 1));
+            // The forward, the alternatives, the one that is taken, and the part of the text that
+            // the cache then holds.
+            let cases = [
+                (
+                    vec![own, not_next, own],
+                    [alternative(2, next), alternative(1, next)],
+                    1,
+                    at + 2,
+                ),
+                (
+                    vec![not_own, next],
+                    [alternative(0, own), alternative(1, own)],
+                    0,
+                    at + 1,
+                ),
+                (
+                    vec![own],
+                    [alternative(1, not_next), alternative(1, next)],
+                    1,
+                    at + 2,
+                ),
             ];
-            if engine.alternatives(ids.len()) < beside.len() {
-                return Ok(());
-            }
-            done(clause, engine.forward_with(&ids, &beside, &mut logits))?;
-            self.shape(clause, ids.len() + beside.len(), &logits)?;
-            self.length(clause, at + ids.len(), &engine)?;
-            self.logits(clause, at..at + 1, &logits[..self.vocab])?;
-            self.logits(clause, at + 1..at + 2, &logits[4 * self.vocab..])?;
-            done(clause, engine.take_alternative(1))?;
-            self.length(clause, at + 2, &engine)?;
-            if at + 2 < self.text.len() {
-                self.goes_on(clause, at + 2, &mut engine)?;
+            for (ids, beside, taken, held) in cases {
+                let mut engine = make();
+                if at > 0 {
+                    done(clause, engine.prefill(&self.text[..at]))?;
+                }
+                if engine.alternatives(ids.len()) < beside.len() {
+                    continue;
+                }
+                done(clause, engine.forward_with(&ids, &beside, &mut logits))?;
+                self.shape(clause, ids.len() + beside.len(), &logits)?;
+                self.length(clause, at + ids.len(), &engine)?;
+                let row = |row: usize| &logits[row * self.vocab..][..self.vocab];
+                if ids[0] == own {
+                    self.logits(clause, at..at + 1, row(0))?;
+                }
+                self.logits(clause, held - 1..held, row(ids.len() + taken))?;
+                done(clause, engine.take_alternative(taken))?;
+                self.length(clause, held, &engine)?;
+                if held < self.text.len() {
+                    self.goes_on(clause, held, &mut engine)?;
+                }
             }
         }
         Ok(())

@@ -62,7 +62,7 @@ pub trait LanguageModel {
 
     /// As [`forward`](Self::forward), and scores some alternatives in the same pass: row `ids.len()
     /// + j` is that of the token that follows alternative `j` in a text that ends with it. The cache
-    /// then holds `ids`.
+    /// then holds `ids`, and the [state](Self::state) is that of the last one.
     ///
     /// # Errors
     /// As [`forward`](Self::forward); more [alternatives](Self::alternatives) than the model scores,

@@ -125,8 +125,9 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     }
 
     /// Lets the target score up to so many second choices of the drafter along with a draft, if its
-    /// engine [can](LanguageModel::alternatives). Where it takes such a one in place of a drafted
-    /// token, the round gives one token more. It pays where further positions of a forward are cheap.
+    /// engine [can](LanguageModel::alternatives). If it takes such a one in place of a drafted token,
+    /// the round gives one token more. It pays if further positions of a forward are cheap. Answers
+    /// that are made together, and rounds with looked-up tokens, have none.
     pub fn alternatives(mut self, most: usize) -> Self {
         self.config.alternatives = most;
         self

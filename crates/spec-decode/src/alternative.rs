@@ -3,8 +3,8 @@
 //! A round ends with a token that the target draws in place of the first rejected proposal. If the
 //! same forward has scored that very token there, the target's row after it is known, and one more
 //! token is drawn from it. Acceptance and draws depend on no alternative: one only spares the
-//! forward after a token that is drawn already. So the output's distribution is the same with any
-//! alternatives, at any temperature and in every mode.
+//! forward after a token that is drawn already. So the output has the target's distribution in every
+//! mode that keeps it; in mode `paper` it comes nearer to it.
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -56,6 +56,8 @@ impl Seconds {
         let known = one.and_then(|one| one.law(logits, &mut law).ok());
         if known.is_none() {
             self.found.push(None);
+            // Later second choices have no known chance.
+            self.stands = 0.0;
             return;
         }
         let mut best: Option<(TargetId, f64)> = None;

@@ -175,7 +175,9 @@ impl Drafting {
         let may = self.mask(rules).contains(best);
         if may {
             self.fed.append(&mut self.input);
-            self.seconds.note(DraftId::new(best), &[], rules.direct);
+            if rules.seconds {
+                self.seconds.note(DraftId::new(best), &[], rules.direct);
+            }
             self.push((DraftId::new(best), None), (&[], &[]), rules, policy);
         }
         may

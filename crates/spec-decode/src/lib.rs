@@ -35,7 +35,7 @@
 //! `tli` and `exact` can verify the tokens of a draft one by one or all together ([`Acceptance`]).
 //! All together accepts at least as many in expectation (`verify/block.rs` has the proof, and a
 //! rare exception). Looked-up text ([`CopySource`]) is proposed with probability 1 and verified by
-//! the same rules. Alternatives ([`SessionConfig::alternatives`]) change no distribution.
+//! the same rules. Alternatives ([`SessionConfig::alternatives`]) keep every exact mode exact.
 //!
 //! Over one vocabulary `tli` and `exact` are ordinary speculative sampling, token for token with
 //! the same random numbers ([`Dice`]); [`Pair::shared`] makes such a pair. This holds for the

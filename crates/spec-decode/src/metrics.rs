@@ -177,7 +177,7 @@ impl Totals {
     }
 
     /// Block efficiency: emitted target tokens per target forward, including the bonus or residual
-    /// token. Prefill counts on neither side. Plain decoding has 1.
+    /// token and the one after an alternative. Prefill counts on neither side. Plain decoding has 1.
     pub fn block_efficiency(&self) -> f64 {
         ratio(self.emitted as f64, self.rounds)
     }

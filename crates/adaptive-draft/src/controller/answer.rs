@@ -32,7 +32,7 @@ const FEW: f64 = 32.0;
 /// Cost of a round, in seconds and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundCost {
-    /// Number of positions of the target's forward: one and the proposals.
+    /// Number of positions of the target's forward: one, the proposals, and the alternatives.
     pub positions: usize,
     /// Number of tokens that the drafter drafted.
     pub drafted: usize,

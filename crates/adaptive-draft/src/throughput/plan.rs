@@ -9,6 +9,9 @@ const GRID: usize = 32;
 /// Number of positions whose mean cost is that of one more.
 const NEAR: usize = 4;
 
+/// Chance below which no second choice is worth a position.
+const LEAST_CHANCE: f64 = 0.02;
+
 /// Number of halvings of the interval that contains the rate.
 const HALVINGS: usize = 16;
 
@@ -133,10 +136,11 @@ impl Plan {
     /// last one does.
     pub fn is_worth(&self, others: usize, chance: f64) -> bool {
         let known = self.position.len();
-        let from = others.saturating_sub(1).min(known.saturating_sub(1));
+        let from = others.saturating_sub(1).min(known.saturating_sub(NEAR));
         let near = &self.position[from..known.min(from + NEAR)];
         let cost = near.iter().sum::<f64>() / near.len() as f64;
-        chance > cost
+        // Measured costs never fall, so that noise makes stretches of them look free.
+        chance > cost.max(LEAST_CHANCE)
     }
 
     /// Expected number of tokens per target step.

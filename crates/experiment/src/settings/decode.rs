@@ -36,9 +36,10 @@ pub struct DecodeConfig {
     /// depending on `policy`. Up to 2 more complete an n-gram that the draft has begun.
     pub k: usize,
     /// Maximum number of second choices of the drafter that the target scores along with a draft, 0
-    /// to 16. Where the target rejects a token and takes such a one instead, the round gives one
-    /// token more. With `policy = "throughput"`, only those worth a position of the target's forward.
-    /// For targets on the processor; others score none. The output distribution does not change.
+    /// to 16. If the target rejects a token and takes such a one instead, the round gives one token
+    /// more. With `policy = "throughput"`, only those worth a position of the target's forward. For
+    /// targets on the processor; others, `verify = "slem"` and rounds with looked-up tokens have none.
+    /// Exact modes stay exact; `verify = "paper"` comes nearer to the target's distribution.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub alternatives: usize,

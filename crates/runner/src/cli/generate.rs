@@ -85,7 +85,8 @@ pub struct GenerateArgs {
     #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_DRAFTED as u64))]
     k: usize,
     /// Second choices of the drafter that the target scores along with a draft, at most 16: a round
-    /// gives one token more where the target takes one. For targets on the processor.
+    /// gives one token more if the target takes one in place of a drafted token. For targets on the
+    /// processor, and rounds without looked-up tokens.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
     alternatives: usize,
     /// Verification mode: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up in the

@@ -161,13 +161,15 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let place = |(index, proposal): (usize, &Proposal)| {
             let second = seconds.of(proposal.span.start)?;
             let differs = second.target != proposal.target && !is_looked_up(proposal);
-            differs.then_some(Placed {
+            // Nothing follows a stop token.
+            let goes_on = !self.config.stop.contains(&second.target);
+            (differs && goes_on).then_some(Placed {
                 after: index + 1,
                 second,
             })
         };
         // The chance of a second choice after looked-up tokens is not known.
-        let placed = match copied.is_empty() {
+        let seconds = match copied.is_empty() {
             true => proposals.iter().enumerate().filter_map(place).collect(),
             false => Vec::new(),
         };
@@ -177,7 +179,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             running,
             drafted,
             proposals,
-            alternatives: placed,
+            seconds,
+            alternatives: Vec::new(),
             timings,
             clock,
         })
@@ -230,7 +233,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             direct: &self.direct,
             sampling: self.config.sampling.among_top(self.config.draft_top),
             stop: &self.config.stop,
-            seconds: self.config.alternatives > 0 && mode != VerifyMode::Slem,
+            seconds: self.config.alternatives > 0
+                && mode != VerifyMode::Slem
+                && self.target.alternatives(1) > 0,
         }
     }
 

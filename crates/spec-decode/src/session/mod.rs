@@ -102,8 +102,9 @@ pub struct SessionConfig {
     /// the end of the response, when n-grams are learnt.
     pub drafter_reads: bool,
     /// Largest number of second choices of the drafter that the target scores along with a draft,
-    /// in [`Session::round`] and with a target that [can](LanguageModel::alternatives). Where the
-    /// target rejects a token and draws such a one instead, the round emits one token more.
+    /// in [`Session::round`] and with a target that [can](LanguageModel::alternatives). If the target
+    /// rejects a token and draws such a one instead, the round emits one token more. Mode `slem` and
+    /// rounds with looked-up tokens have none.
     pub alternatives: usize,
 }
 
@@ -173,7 +174,7 @@ pub struct Generation {
 ///
 /// # Invariants, between rounds
 /// - The target's cache holds prompt and response but the last token, which the next round feeds
-///   together with the proposals: one forward of m + 1 positions a round.
+///   together with the proposals: one forward of m + 1 positions a round, and of alternatives.
 /// - The drafter's cache holds a prefix of its view of the draft context (prompt and response in
 ///   draft tokens), at least one token short of it: k forwards draft k tokens, the first reads
 ///   everything pending. The view is the whole context while the drafter can hold that, else its

@@ -55,7 +55,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         Ok(true)
     }
 
-    /// Runs the target's forward over the pending token and all proposals, and verifies these.
+    /// Runs the target's forward over the pending token, all proposals and the alternatives, and
+    /// verifies the proposals.
     /// Returns the logits with which [`commit_round`](Self::commit_round) records; of a target on a
     /// device, those of the emitted tokens, and only if `sink` reads them.
     pub(super) fn score_and_judge(

@@ -26,7 +26,9 @@ pub struct DraftedRound {
     pub(super) drafted: Draft,
     pub(super) proposals: Vec<Proposal>,
     pub(super) input: Vec<TargetId>,
-    /// Second choices, once [chosen](Session::choose_alternatives) those to score.
+    /// Second choices of the drafter.
+    pub(super) seconds: Vec<Placed>,
+    /// Those of them that are scored along, in the order of their rows.
     pub(super) alternatives: Vec<Placed>,
     pub(super) timings: Timings,
     pub(super) clock: Clock,
@@ -78,19 +80,17 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// Keeps the likeliest second choices that are worth a position of the target's forward.
     fn choose_alternatives(&self, round: &mut DraftedRound, policy: &mut dyn DraftPolicy) {
         let tokens = round.input.len();
-        let most = self
-            .config
-            .alternatives
-            .min(match round.alternatives.len() {
-                0 => 0,
-                _ => self.target.alternatives(tokens),
-            });
-        let all = &mut round.alternatives;
+        let mut all = std::mem::take(&mut round.seconds);
+        let most = match all.is_empty() {
+            true => 0,
+            false => self.target.alternatives(tokens),
+        };
         all.sort_by(|a, b| b.second.chance.total_cmp(&a.second.chance));
-        all.truncate(most);
+        all.truncate(most.min(self.config.alternatives));
         let worth = |(i, own): &(usize, &Placed)| policy.is_worth(tokens + i, own.second.chance);
         let kept = all.iter().enumerate().take_while(worth).count();
         all.truncate(kept);
+        round.alternatives = all;
     }
 
     /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
@@ -205,6 +205,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             drafted,
             proposals,
             input,
+            seconds: _,
             alternatives,
             mut timings,
             mut clock,
@@ -256,6 +257,14 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         alternatives: &[Placed],
         rows: Rows<'a>,
     ) -> Result<Option<(TargetId, &'a [f32])>, SpecError> {
+        // A token that would be cut is not drawn.
+        let stop = &self.config.stop;
+        let accepted = || proposals.iter().take(verdict.accepted).map(|p| p.target);
+        let length = running.response.len() + verdict.accepted + 1;
+        let ended = accepted().any(|token| stop.contains(&token));
+        if ended || stop.contains(&verdict.last) || length >= self.config.max_new_tokens {
+            return Ok(None);
+        }
         let is_last =
             |own: &Placed| own.after == verdict.accepted + 1 && own.second.target == verdict.last;
         let found = alternatives.iter().position(is_last);
@@ -266,8 +275,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         taken.map_err(SpecError::model(Role::Target, running.round))?;
         let (row, sampling) = (rows.row(found), self.config.sampling);
         let penalised = running.seen.clone().map(|mut seen| {
-            let accepted = proposals.iter().take(verdict.accepted);
-            seen.extend(accepted.map(|proposal| proposal.target));
+            seen.extend(accepted());
             seen.insert(verdict.last);
             let mut penalised = row.to_vec();
             sampling.penalise(&mut penalised, &seen);
