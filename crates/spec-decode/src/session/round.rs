@@ -28,7 +28,7 @@ pub struct DraftedRound {
     pub(super) input: Vec<TargetId>,
     /// Second choices of the drafter.
     pub(super) seconds: Vec<Placed>,
-    /// Those of them that are scored along, in the order of their rows.
+    /// Second choices that are scored along, in the order of their rows.
     pub(super) alternatives: Vec<Placed>,
     pub(super) timings: Timings,
     pub(super) clock: Clock,
