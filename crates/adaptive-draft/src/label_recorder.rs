@@ -80,6 +80,10 @@ impl<P: DraftPolicy> DraftPolicy for LabelRecorder<'_, P> {
         self.inner.is_worth(others, chance)
     }
 
+    fn copy_acceptance(&self, matched: usize) -> f64 {
+        self.inner.copy_acceptance(matched)
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.inner.observe(outcome);
         let judged = labels(outcome);

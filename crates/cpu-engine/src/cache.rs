@@ -7,6 +7,7 @@
 
 use lm::{KvType, LmConfig};
 
+use crate::forward::Run;
 use crate::kernels::row::{F16Row, F32Row, PanelRow};
 use crate::kernels::simd::PANEL;
 
@@ -212,8 +213,25 @@ impl Cache {
         }
     }
 
+    /// Brings the keys and values that a block has stored from `stored` on to a run's positions,
+    /// which begin no later.
+    pub(crate) fn exchange(&mut self, block: usize, run: Run, stored: usize) {
+        // In this order a token is still where it was stored when its turn comes, even if the run
+        // reaches beyond `stored`.
+        for i in 0..run.count {
+            self.swap(block, [run.position + i, stored + i]);
+        }
+    }
+
+    /// Undoes [`exchange`](Self::exchange).
+    pub(crate) fn exchange_back(&mut self, block: usize, run: Run, stored: usize) {
+        for i in (0..run.count).rev() {
+            self.swap(block, [run.position + i, stored + i]);
+        }
+    }
+
     /// Exchanges the keys and values of two positions of a block.
-    pub(crate) fn swap(&mut self, block: usize, positions: [usize; 2]) {
+    fn swap(&mut self, block: usize, positions: [usize; 2]) {
         match &mut self.stored {
             Stored::F32(blocks) => blocks.swap(&self.shape, block, positions),
             Stored::F16(blocks) => blocks.swap(&self.shape, block, positions),

@@ -9,7 +9,7 @@ use lm::{
 };
 
 use crate::cache::{Cache, CacheShape};
-use crate::forward::{PASS_TOKENS, Pass, Scratch, Stretch};
+use crate::forward::{PASS_TOKENS, Pass, Run, Scratch, Stretch};
 use crate::kernels::Kernels;
 use crate::kernels::fused::AttentionScratch;
 use crate::kernels::parallel::Executor;
@@ -163,9 +163,9 @@ pub struct CpuEngine {
     state: Vec<f32>,
     /// Kept input states of a block, if any are kept.
     states: Option<States>,
-    /// Positions of the alternatives that the last pass scored; empty once the cache has changed.
-    /// Their keys and values are in the cache from its length on.
-    scored: Vec<usize>,
+    /// Alternatives that the last pass scored; empty once the cache has changed. Their keys and
+    /// values are in the cache from its length on.
+    scored: Vec<Run>,
 }
 
 impl CpuEngine {
@@ -413,9 +413,10 @@ impl CpuEngine {
         count
     }
 
-    /// Runs one pass over `ids`, of which the last are alternatives at `positions`, and computes as
-    /// many rows of logits, for the last tokens, as `logits` has room for.
-    fn pass(&mut self, (ids, positions): (&[u32], &[usize]), logits: &mut [f32]) {
+    /// Runs one pass over `ids`, of which the last are those of `alternatives`, and computes as many
+    /// rows of logits, for the last tokens, as `logits` has room for.
+    fn pass(&mut self, (ids, alternatives): (&[u32], &[Run]), logits: &mut [f32]) {
+        let beyond: usize = alternatives.iter().map(|run| run.count).sum();
         self.reserve(self.len + ids.len());
         Pass {
             config: &self.weights.config,
@@ -428,18 +429,18 @@ impl CpuEngine {
                 states: self.states.as_mut(),
                 start: self.len,
                 count: ids.len(),
-                alternatives: positions,
+                alternatives,
             }],
             count: ids.len(),
         }
         .run(ids, logits);
-        self.len += ids.len() - positions.len();
+        self.len += ids.len() - beyond;
         self.scored.clear();
-        self.scored.extend(positions);
+        self.scored.extend(alternatives);
         self.state.clear();
         let config = &self.weights.config;
         let rows = logits.len() / config.vocab_size;
-        if let Some(last) = rows.checked_sub(1 + positions.len()) {
+        if let Some(last) = rows.checked_sub(1 + beyond) {
             let state = self.scratch.normed(last, config.hidden_size);
             self.state.extend_from_slice(state);
         }
@@ -618,7 +619,7 @@ impl LanguageModel for CpuEngine {
     fn forward_with(
         &mut self,
         ids: &[u32],
-        alternatives: &[Alternative],
+        alternatives: &[Alternative<'_>],
         logits: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
         if alternatives.is_empty() {
@@ -627,35 +628,42 @@ impl LanguageModel for CpuEngine {
         let all: Vec<u32> = ids
             .iter()
             .copied()
-            .chain(alternatives.iter().map(|own| own.id))
+            .chain(alternatives.iter().flat_map(|own| own.ids).copied())
             .collect();
         check_call(&all, self.len, self.max_len, self.vocab_size())?;
-        let late = alternatives.iter().any(|own| own.after > ids.len());
-        if ids.is_empty() || late || alternatives.len() > self.alternatives(ids.len()) {
+        let wrong = |own: &Alternative<'_>| own.after > ids.len() || own.ids.is_empty();
+        let beyond = all.len() - ids.len();
+        if ids.is_empty() || alternatives.iter().any(wrong) || beyond > self.alternatives(ids.len())
+        {
             let count = alternatives.len();
             let refused = format!(
-                "{count} alternatives to {} tokens cannot be scored",
+                "{count} alternatives of {beyond} tokens to {} tokens cannot be scored",
                 ids.len()
             );
             return Err(ModelError::new(refused));
         }
         logits.resize(all.len() * self.vocab_size(), 0.0);
-        let positions = alternatives.iter().map(|own| self.len + own.after);
-        let positions: Vec<usize> = positions.collect();
-        self.pass((&all, &positions), logits);
+        let runs = alternatives.iter().map(|own| Run {
+            position: self.len + own.after,
+            count: own.ids.len(),
+        });
+        let runs: Vec<Run> = runs.collect();
+        self.pass((&all, &runs), logits);
         Ok(())
     }
 
-    fn take_alternative(&mut self, alternative: usize) -> Result<(), ModelError> {
-        let Some(&position) = self.scored.get(alternative) else {
-            let refused = format!("alternative {alternative} was not scored");
+    fn take_alternative(&mut self, alternative: usize, tokens: usize) -> Result<(), ModelError> {
+        let run = self.scored.get(alternative).copied();
+        let Some(run) = run.filter(|run| tokens <= run.count) else {
+            let refused = format!("{tokens} tokens of alternative {alternative} were not scored");
             return Err(ModelError::new(refused));
         };
+        let before: usize = self.scored[..alternative].iter().map(|run| run.count).sum();
         for block in 0..self.weights.config.num_layers {
-            self.cache.swap(block, [position, self.len + alternative]);
+            self.cache.exchange(block, run, self.len + before);
         }
-        self.truncate(position + 1);
-        self.len = position + 1;
+        self.scored.clear();
+        self.len = run.position + tokens;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! One pass through the blocks for a bounded number of tokens.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use lm::host::{RotaryTable, RotaryTables};
@@ -142,37 +142,45 @@ pub(crate) struct Stretch<'a> {
     pub(crate) start: usize,
     /// Number of tokens of the pass, alternatives included.
     pub(crate) count: usize,
-    /// Positions of the alternatives, its last tokens. Their keys and values stand in the cache
-    /// after those of the others.
-    pub(crate) alternatives: &'a [usize],
+    /// Alternatives, its last tokens. Their keys and values stand in the cache after those of the
+    /// others.
+    pub(crate) alternatives: &'a [Run],
 }
 
-impl Stretch<'_> {
-    /// Number of tokens before the alternatives.
-    fn main(&self) -> usize {
-        self.count - self.alternatives.len()
+/// Tokens in a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// Position of the first one.
+    pub(crate) position: usize,
+    /// Number of tokens.
+    pub(crate) count: usize,
+}
+
+impl<'a> Stretch<'a> {
+    /// The parts whose queries are a block: the tokens before the alternatives, then each of these.
+    /// First token of the pass, and the tokens in a row.
+    fn parts(&self) -> impl Iterator<Item = (usize, Run)> + use<'a> {
+        let alternatives = self.alternatives;
+        let own: usize = alternatives.iter().map(|run| run.count).sum();
+        let main = Run {
+            position: self.start,
+            count: self.count - own,
+        };
+        let mut first = 0;
+        std::iter::once(main)
+            .chain(alternatives.iter().copied())
+            .map(move |run| {
+                let part = (first, run);
+                first += run.count;
+                part
+            })
     }
 
     /// Position of a token of the pass.
     fn position(&self, i: usize) -> usize {
-        match i.checked_sub(self.main()) {
-            Some(alternative) => self.alternatives[alternative],
-            None => self.start + i,
-        }
-    }
-
-    /// A part whose queries are a block: the tokens before the alternatives for 0, then each of
-    /// these. First token, position of it, and number of tokens.
-    fn part(&self, index: usize) -> (usize, usize, usize) {
-        match index.checked_sub(1) {
-            None => (0, self.start, self.main()),
-            Some(i) => (self.main() + i, self.alternatives[i], 1),
-        }
-    }
-
-    /// The numbers of its parts.
-    fn parts(&self) -> RangeInclusive<usize> {
-        0..=self.alternatives.len()
+        let mut parts = self.parts();
+        let own = parts.find(|(first, run)| i < first + run.count);
+        own.map_or(self.start + i, |(first, run)| run.position + i - first)
     }
 }
 
@@ -313,27 +321,26 @@ impl Pass<'_, '_> {
                 attention,
                 ..
             } = &mut *self.scratch;
-            for part in stretch.parts() {
-                let (first, start, count) = stretch.part(part);
+            for (first, run) in stretch.parts() {
                 let (row, stored) = (row + first, stretch.start + first);
                 let call = AttentionCall {
                     queries: &queries[row * width..],
                     shape: stretch.cache.shape,
-                    start,
-                    count,
+                    start: run.position,
+                    count: run.count,
                     group: config.num_heads / config.num_kv_heads,
                     scale: config.block.attention_scale,
                     cap: config.block.attention_cap,
                     window: config.layer(layer).window.unwrap_or(usize::MAX),
                 };
                 let out = Out::new(&mut mixed[row * width..], width, width);
-                // An alternative stands at its position while its query is answered.
-                stretch.cache.swap(layer, [start, stored]);
+                // An alternative stands at its positions while its queries are answered.
+                stretch.cache.exchange(layer, run, stored);
                 match &stretch.cache.stored {
                     Stored::F32(blocks) => executor.attend(call, blocks.of(layer), attention, out),
                     Stored::F16(blocks) => executor.attend(call, blocks.of(layer), attention, out),
                 }
-                stretch.cache.swap(layer, [start, stored]);
+                stretch.cache.exchange_back(layer, run, stored);
             }
             row += stretch.count;
         }
@@ -453,19 +460,18 @@ impl Pass<'_, '_> {
             let rope = stretch.rope.of(self.config, layer);
             // The queries of a part are a contiguous block, because attention reads one part at a
             // time.
-            for part in stretch.parts() {
-                let (_, start, count) = stretch.part(part);
+            for (_, run) in stretch.parts() {
                 let queries = &mut queries[before * width..];
-                before += count;
-                for (i, row) in rows.by_ref().take(count).enumerate() {
+                before += run.count;
+                for (i, row) in rows.by_ref().take(run.count).enumerate() {
                     let weight = &block.norms.queries;
                     let row =
                         normed_heads(self.executor, self.config, weight, &row[..width], heads);
                     for (head, from) in row.chunks_exact(head_dim).enumerate() {
                         let (kv_head, j) = (head / group, head % group);
-                        let slot = ((kv_head * count + i) * group + j) * head_dim;
+                        let slot = ((kv_head * run.count + i) * group + j) * head_dim;
                         let to = &mut queries[slot..slot + head_dim];
-                        turn(rope, start + i, from, to);
+                        turn(rope, run.position + i, from, to);
                     }
                 }
             }

@@ -95,10 +95,10 @@ fn the_contract_of_engines_is_kept() {
 fn alternatives_have_the_bits_of_tokens_in_their_place() {
     for (shape, kv) in [(EVEN, KvType::F32), (ODD, KvType::F16)] {
         let checkpoint = shape.bf16_checkpoint(12);
-        let ids = tokens(shape.vocab, 270, 5);
+        let ids = tokens(shape.vocab, 280, 5);
         let options = EngineOptions {
             kv,
-            max_len: 270,
+            max_len: 280,
             ..in_format(FORMATS[0], kernel_sets()[0], 2)
         };
         let new = |text: &[u32]| {
@@ -108,23 +108,30 @@ fn alternatives_have_the_bits_of_tokens_in_their_place() {
         };
         for start in [1, 252, 254, 255, 256] {
             let own = &ids[start..start + 3];
-            let beside = |after: usize| Alternative {
+            // Runs that end before the tokens of the forward do, and far after them.
+            let beside = |(after, count): (usize, usize)| Alternative {
                 after,
-                id: ids[start + 7 + after],
+                ids: &ids[start + after..][..count],
             };
-            let beside: Vec<Alternative> = [3, 1, 0, 2, 3].map(beside).into();
+            let beside: Vec<_> = [(3, 1), (1, 4), (0, 2), (2, 1), (3, 2)].map(beside).into();
             let (mut logits, mut alone) = (Vec::new(), Vec::new());
-            for (taken, alternative) in beside.iter().enumerate() {
+            let all = beside.iter().enumerate();
+            let all =
+                all.flat_map(|(i, own)| (0..=own.ids.len()).map(move |count| (i, own, count)));
+            for (taken, alternative, count) in all {
                 let mut engine = new(&ids[..start]);
                 engine.forward_with(own, &beside, &mut logits).unwrap();
                 let mut other = new(&ids[..start + alternative.after]);
-                other.forward(&[alternative.id], &mut alone).unwrap();
-                let row = &logits[(own.len() + taken) * shape.vocab..][..shape.vocab];
-                assert!(bits(row) == bits(&alone), "{shape:?} {start} {taken}");
-                engine.take_alternative(taken).unwrap();
+                let read = &alternative.ids[..count];
+                other.forward(read, &mut alone).unwrap();
+                let before: usize = beside[..taken].iter().map(|own| own.ids.len()).sum();
+                let rows = &logits[(own.len() + before) * shape.vocab..];
+                let same = bits(&rows[..count * shape.vocab]) == bits(&alone);
+                assert!(same, "{shape:?} {start} {taken} {count}");
+                engine.take_alternative(taken, count).unwrap();
                 assert_eq!(engine.len(), other.len());
                 for engine in [&mut engine, &mut other] {
-                    assert!(engine.take_alternative(0).is_err(), "taken once");
+                    assert!(engine.take_alternative(0, 1).is_err(), "taken once");
                 }
                 let rest = &ids[start..start + 2];
                 engine.forward(rest, &mut logits).unwrap();
@@ -132,7 +139,9 @@ fn alternatives_have_the_bits_of_tokens_in_their_place() {
                 assert!(bits(&logits) == bits(&alone), "{shape:?} {start} {taken}");
             }
             let mut engine = new(&ids[..start]);
-            for refused in [&[Alternative { after: 4, id: 0 }][..], &[beside[0]; 99]] {
+            let (late, empty) = ((4, &ids[..1]), (1, &ids[..0]));
+            let wrong = [late, empty].map(|(after, ids)| Alternative { after, ids });
+            for refused in [&wrong[..1], &wrong[1..], &[beside[0]; 99]] {
                 let failed = engine.forward_with(own, refused, &mut logits);
                 assert!(failed.is_err() && engine.len() == start, "{start}");
             }

@@ -335,56 +335,56 @@ impl<'a> Known<'a> {
         Ok(())
     }
 
-    /// Scores the text's own token in place of another one, beside a third, and takes it: in the
-    /// middle of a forward, at its beginning, and after its end.
+    /// Scores the text's own tokens in place of others, beside some that are not its own, and takes
+    /// them: in the middle of a forward, at its beginning, after its end, and beyond it.
     fn alternatives<E: LanguageModel>(&self, make: &mut impl FnMut() -> E) -> Result<(), Broken> {
         let (clause, mut logits) = (Clause::Alternatives, Vec::new());
-        let alternative = |after, id| Alternative { after, id };
         for at in 0..self.text.len().saturating_sub(1) {
             let (own, next) = (self.text[at], self.text[at + 1]);
             let (not_own, not_next) = (self.other(at), self.other(at + 1));
-            // The forward, the alternatives, the one that is taken, and the part of the text that
-            // the cache then holds.
+            let end = self.text.len().min(at + 5);
+            // The forward, the alternatives, and the one that is the text's.
+            let rest = &self.text[at + 1..end];
             let cases = [
                 (
                     vec![own, not_next, own],
-                    [alternative(2, next), alternative(1, next)],
+                    [(2, &[next][..]), (1, &[next])],
                     1,
-                    at + 2,
                 ),
-                (
-                    vec![not_own, next],
-                    [alternative(0, own), alternative(1, own)],
-                    0,
-                    at + 1,
-                ),
-                (
-                    vec![own],
-                    [alternative(1, not_next), alternative(1, next)],
-                    1,
-                    at + 2,
-                ),
+                (vec![not_own, next], [(0, &[own]), (1, &[own])], 0),
+                (vec![own], [(1, &[not_next, own]), (1, &[next])], 1),
+                (vec![own, not_next], [(2, &[own]), (1, rest)], 1),
             ];
-            for (ids, beside, taken, held) in cases {
-                let mut engine = make();
-                if at > 0 {
-                    done(clause, engine.prefill(&self.text[..at]))?;
-                }
-                if engine.alternatives(ids.len()) < beside.len() {
-                    continue;
-                }
-                done(clause, engine.forward_with(&ids, &beside, &mut logits))?;
-                self.shape(clause, ids.len() + beside.len(), &logits)?;
-                self.length(clause, at + ids.len(), &engine)?;
-                let row = |row: usize| &logits[row * self.vocab..][..self.vocab];
-                if ids[0] == own {
-                    self.logits(clause, at..at + 1, row(0))?;
-                }
-                self.logits(clause, held - 1..held, row(ids.len() + taken))?;
-                done(clause, engine.take_alternative(taken))?;
-                self.length(clause, held, &engine)?;
-                if held < self.text.len() {
-                    self.goes_on(clause, held, &mut engine)?;
+            for (ids, beside, own_text) in cases {
+                let beside = beside.map(|(after, ids)| Alternative { after, ids });
+                let beyond: usize = beside.iter().map(|own| own.ids.len()).sum();
+                let of_text = beside[own_text];
+                for count in 1..=of_text.ids.len() {
+                    let mut engine = make();
+                    if at > 0 {
+                        done(clause, engine.prefill(&self.text[..at]))?;
+                    }
+                    if engine.alternatives(ids.len()) < beyond {
+                        continue;
+                    }
+                    done(clause, engine.forward_with(&ids, &beside, &mut logits))?;
+                    self.shape(clause, ids.len() + beyond, &logits)?;
+                    self.length(clause, at + ids.len(), &engine)?;
+                    let row = |row: usize| &logits[row * self.vocab..][..self.vocab];
+                    if ids[0] == own {
+                        self.logits(clause, at..at + 1, row(0))?;
+                    }
+                    let before: usize = beside[..own_text].iter().map(|own| own.ids.len()).sum();
+                    let (first, held) = (at + of_text.after, at + of_text.after + count);
+                    for i in 0..of_text.ids.len() {
+                        let scored = row(ids.len() + before + i);
+                        self.logits(clause, first + i..first + i + 1, scored)?;
+                    }
+                    done(clause, engine.take_alternative(own_text, count))?;
+                    self.length(clause, held, &engine)?;
+                    if held < self.text.len() {
+                        self.goes_on(clause, held, &mut engine)?;
+                    }
                 }
             }
         }

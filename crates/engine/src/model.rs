@@ -7,14 +7,14 @@ use crate::{ModelError, check_call};
 /// Number of positions prefilled at once, so that the discarded logits of a long prompt stay small.
 const PREFILL_CHUNK: usize = 64;
 
-/// A token in place of the one after the first `after` tokens of a forward
+/// Tokens in place of those after the first `after` tokens of a forward
 /// ([`LanguageModel::forward_with`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alternative {
+pub struct Alternative<'a> {
     /// Number of the forward's tokens that stand before it.
     pub after: usize,
-    /// The token.
-    pub id: u32,
+    /// Its tokens, at least one.
+    pub ids: &'a [u32],
 }
 
 /// A causal language model with one sequence and a KV cache that can be truncated.
@@ -53,24 +53,26 @@ pub trait LanguageModel {
     /// the cache is then unchanged. After an engine's own error its length is unspecified.
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError>;
 
-    /// Largest number of alternatives that [`forward_with`](Self::forward_with) scores beside so
-    /// many tokens; 0 for a model that scores none.
+    /// Largest number of tokens of all alternatives together that
+    /// [`forward_with`](Self::forward_with) scores beside so many tokens; 0 for a model that scores
+    /// none.
     fn alternatives(&self, tokens: usize) -> usize {
         let _ = tokens;
         0
     }
 
-    /// As [`forward`](Self::forward), and scores some alternatives in the same pass: row `ids.len()
-    /// + j` is that of the token that follows alternative `j` in a text that ends with it. The cache
-    /// then holds `ids`, and the [state](Self::state) is that of the last one.
+    /// As [`forward`](Self::forward), and scores some alternatives in the same pass. The rows of
+    /// their tokens come after those of `ids`, one alternative after the other; each is that of the
+    /// token that follows in a text that ends with the alternative up to there. The cache then holds
+    /// `ids`, and the [state](Self::state) is that of the last one.
     ///
     /// # Errors
-    /// As [`forward`](Self::forward); more [alternatives](Self::alternatives) than the model scores,
-    /// or one after more tokens than there are.
+    /// As [`forward`](Self::forward); more tokens of [alternatives](Self::alternatives) than the
+    /// model scores, an empty one, or one after more tokens than there are.
     fn forward_with(
         &mut self,
         ids: &[u32],
-        alternatives: &[Alternative],
+        alternatives: &[Alternative<'_>],
         logits: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
         match alternatives {
@@ -80,12 +82,13 @@ pub trait LanguageModel {
     }
 
     /// Cuts the cache back to the tokens before an alternative of the last
-    /// [`forward_with`](Self::forward_with), and appends the alternative. No call that changes the
-    /// cache may come between the two.
+    /// [`forward_with`](Self::forward_with), and appends so many of its `tokens`, from the first. No
+    /// call that changes the cache may come between the two.
     ///
     /// # Errors
-    /// An alternative that was not scored.
-    fn take_alternative(&mut self, alternative: usize) -> Result<(), ModelError> {
+    /// An alternative that was not scored, or has fewer tokens.
+    fn take_alternative(&mut self, alternative: usize, tokens: usize) -> Result<(), ModelError> {
+        let _ = tokens;
         Err(ModelError::new(format!(
             "alternative {alternative} was not scored"
         )))
@@ -208,14 +211,18 @@ macro_rules! forward_to_inner {
         fn forward_with(
             &mut self,
             ids: &[u32],
-            alternatives: &[$crate::Alternative],
+            alternatives: &[$crate::Alternative<'_>],
             logits: &mut Vec<f32>,
         ) -> Result<(), $crate::ModelError> {
             self.$mutable().forward_with(ids, alternatives, logits)
         }
 
-        fn take_alternative(&mut self, alternative: usize) -> Result<(), $crate::ModelError> {
-            self.$mutable().take_alternative(alternative)
+        fn take_alternative(
+            &mut self,
+            alternative: usize,
+            tokens: usize,
+        ) -> Result<(), $crate::ModelError> {
+            self.$mutable().take_alternative(alternative, tokens)
         }
 
         fn prefill(&mut self, ids: &[u32]) -> Result<(), $crate::ModelError> {

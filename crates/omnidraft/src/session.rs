@@ -124,10 +124,11 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
         self.policy(ConstantLength(tokens))
     }
 
-    /// Lets the target score up to so many second choices of the drafter along with a draft, if its
-    /// engine [can](LanguageModel::alternatives). If it takes such a one in place of a drafted token,
-    /// the round gives one token more. It pays if further positions of a forward are cheap. Answers
-    /// that are made together, and rounds with looked-up tokens, have none.
+    /// Lets the target score up to so many tokens along with a draft, in place of its tokens or after
+    /// it, if its engine [can](LanguageModel::alternatives): second choices of the drafter, and
+    /// looked-up text that goes on in another way. As far as the target goes on so, the round gives
+    /// more tokens. It pays if further positions of a forward are cheap. Answers that are made
+    /// together, and rounds that propose looked-up tokens, have none.
     pub fn alternatives(mut self, most: usize) -> Self {
         self.config.alternatives = most;
         self

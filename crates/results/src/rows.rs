@@ -46,7 +46,7 @@ row! {
         proposed: u32,
         /// Proposed target tokens that were accepted.
         accepted: u32,
-        /// Target tokens committed: accepted ones, the target's own token, and the one after it if that was scored as an alternative.
+        /// Target tokens committed: accepted ones, the target's own token, and those after it as far as it was scored as an alternative.
         emitted: u32,
         /// Bytes of text of the committed tokens; special tokens have none.
         emitted_bytes: u32,
@@ -56,7 +56,7 @@ row! {
         ngrams_accepted: u32,
         /// Proposed target tokens that were looked up, in front of drafted ones; older tables lack this column.
         looked_up: Option<u32>,
-        /// Second choices of the drafter that were scored along with the draft; older tables lack this column.
+        /// Tokens of alternatives that were scored along with the draft; older tables lack this column.
         alternatives: Option<u32>,
         /// Expected acceptance: mean over the judged tokens of their chance of acceptance (min(1, p / q'), in mode `exact` that of the group rule), the label of acceptance heads, to four digits; NaN when nothing was proposed.
         expected_acceptance: f64,

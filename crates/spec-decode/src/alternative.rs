@@ -1,10 +1,14 @@
-//! Alternatives: second choices of the drafter that the target scores along with a draft.
+//! Alternatives: runs of tokens that the target scores along with a draft, in place of its tokens.
 //!
-//! A round ends with a token that the target draws in place of the first rejected proposal. If the
-//! same forward has scored that very token there, the target's row after it is known, and one more
-//! token is drawn from it. Acceptance and draws depend on no alternative: one only spares the
-//! forward after a token that is drawn already. So the output has the target's distribution in every
-//! mode that keeps it; in mode `paper` it comes nearer to it.
+//! A round ends with a token that the target draws in place of the first rejected proposal, or after
+//! all of them. If the same forward has scored that very token there, the target's row after it is
+//! known, and one more token is drawn from it; and so on, as long as the drawn tokens are those of
+//! the alternative. Acceptance and draws depend on no alternative: one only spares the forward after
+//! a token that is drawn already. So the output has the target's distribution in every mode that
+//! keeps it; in mode `paper` it comes nearer to it.
+//!
+//! An alternative is the drafter's second choice, looked-up text that goes on in another way than
+//! the draft, or the former followed by the latter.
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
@@ -12,71 +16,166 @@ use crate::buffer::Row;
 use crate::lexicon::DirectMap;
 use crate::sampling::Sampling;
 
-/// A token that may stand in place of a proposal.
+/// A token that may stand in place of a drafted one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Second {
     pub(crate) target: TargetId,
-    /// The drafter's probability of the draft up to there, times that of this token, at temperature
-    /// 1.
-    pub(crate) chance: f64,
+    /// The drafter's probability of it, at temperature 1.
+    pub(crate) mass: f64,
 }
 
-/// A [`Second`] with its place in the target's forward.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// An alternative with its place in the target's forward.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placed {
     /// Number of the forward's tokens before it.
     pub(crate) after: usize,
-    pub(crate) second: Second,
+    pub(crate) tokens: Vec<TargetId>,
+    /// Chance that the round emits each token from a row of the alternative. It does not rise.
+    pub(crate) chances: Vec<f64>,
 }
 
-/// Second choices of a draft in progress.
+impl Placed {
+    /// The alternative of `chance` that goes on with looked-up tokens, each accepted with a
+    /// probability.
+    pub(crate) fn new(
+        after: usize,
+        (first, chance): (TargetId, f64),
+        more: impl IntoIterator<Item = (TargetId, f64)>,
+    ) -> Self {
+        let mut placed = Self {
+            after,
+            tokens: vec![first],
+            chances: vec![chance],
+        };
+        let mut stands = chance;
+        for (token, acceptance) in more {
+            stands *= acceptance.clamp(0.0, 1.0);
+            placed.tokens.push(token);
+            placed.chances.push(stands);
+        }
+        placed
+    }
+}
+
+/// The likeliest beginnings of alternatives with at most `most` tokens together. `worth` says if a
+/// token of a chance is worth a position beside so many other tokens of alternatives.
+pub(crate) fn likeliest(
+    mut all: Vec<Placed>,
+    most: usize,
+    worth: impl Fn(usize, f64) -> bool,
+) -> Vec<Placed> {
+    let mut kept = vec![0; all.len()];
+    for used in 0..most {
+        let next = all.iter().zip(&kept).enumerate();
+        let next = next.filter_map(|(i, (own, kept))| Some((i, *own.chances.get(*kept)?)));
+        match next.max_by(|a, b| a.1.total_cmp(&b.1)) {
+            Some((i, chance)) if worth(used, chance) => kept[i] += 1,
+            _ => break,
+        }
+    }
+    for (own, kept) in all.iter_mut().zip(kept) {
+        own.tokens.truncate(kept);
+    }
+    all.retain(|own| !own.tokens.is_empty());
+    all
+}
+
+/// Chance that a looked-up token, which differs from a drafted one, is the target's and the drafted
+/// one is not. They are right with these probabilities, independently, but not both.
+pub(crate) fn instead(copied: f64, drafted: f64) -> f64 {
+    copied * (1.0 - drafted) / (1.0 - copied * drafted).max(1e-9)
+}
+
+/// Second choices of a draft in progress, and how likely the draft is.
 #[derive(Clone, Debug)]
 pub(crate) struct Seconds {
     /// One a drafted token, if there is any.
     found: Vec<Option<Second>>,
-    /// The drafter's probability of the whole draft so far.
-    stands: f64,
+    /// The drafter's probability of the whole draft up to a token, from before the first one.
+    stands: Vec<f64>,
 }
 
 impl Default for Seconds {
     fn default() -> Self {
         Self {
             found: Vec::new(),
-            stands: 1.0,
+            stands: vec![1.0],
         }
     }
 }
 
 impl Seconds {
     /// Notes a drafted token, given the drafter's raw logits; without them there is no second choice
-    /// in its place.
+    /// in its place, and nothing is known of what comes after it.
     pub(crate) fn note(&mut self, first: DraftId, logits: &[f32], direct: &DirectMap) {
         let mut law = Row::of(logits.len());
         let one = Sampling::new(1.0).ok();
         let known = one.and_then(|one| one.law(logits, &mut law).ok());
         if known.is_none() {
             self.found.push(None);
-            // Later second choices have no known chance.
-            self.stands = 0.0;
+            self.stands.push(0.0);
             return;
         }
-        let mut best: Option<(TargetId, f64)> = None;
+        let mut best: Option<Second> = None;
         for (column, &mass) in law.iter().enumerate() {
-            if mass > best.map_or(0.0, |(_, mass)| mass) && column != first.index() {
+            if mass > best.map_or(0.0, |best| best.mass) && column != first.index() {
                 let target = direct.target_of(DraftId::new(column as u32));
-                best = target.map(|target| (target, mass)).or(best);
+                best = target.map(|target| Second { target, mass }).or(best);
             }
         }
-        let stands = self.stands;
-        self.found.push(best.map(|(target, mass)| Second {
-            target,
-            chance: stands * mass,
-        }));
-        self.stands *= law.get(first.index()).copied().unwrap_or(0.0);
+        let own = law.get(first.index()).copied().unwrap_or(0.0);
+        self.stands.push(self.stands(self.found.len()) * own);
+        self.found.push(best);
     }
 
     /// The second choice in place of a drafted token.
     pub(crate) fn of(&self, drafted: usize) -> Option<Second> {
         self.found.get(drafted).copied().flatten()
+    }
+
+    /// The drafter's probability of the first `drafted` tokens, at temperature 1; 0 if it is not
+    /// known.
+    pub(crate) fn stands(&self, drafted: usize) -> f64 {
+        self.stands.get(drafted).copied().unwrap_or(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_likeliest_tokens_are_kept_as_long_as_they_are_worth_it() {
+        let placed = |after, chance, more: &[f64]| {
+            let more = more.iter().map(|p| (TargetId(9), *p));
+            Placed::new(after, (TargetId(after as u32), chance), more)
+        };
+        let all = || {
+            vec![
+                placed(1, 0.2, &[0.9, 0.9]),
+                placed(2, 0.19, &[]),
+                placed(3, 0.3, &[0.1]),
+            ]
+        };
+        let lengths = |most: usize, least: f64| {
+            let kept = likeliest(all(), most, |used, chance| used < 4 && chance > least);
+            kept.iter()
+                .map(|own| (own.after, own.tokens.len()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(1, 0.0), [(3, 1)]);
+        assert_eq!(lengths(3, 0.0), [(1, 1), (2, 1), (3, 1)]);
+        assert_eq!(lengths(9, 0.0), [(1, 2), (2, 1), (3, 1)]);
+        assert_eq!(lengths(9, 0.195), [(1, 1), (3, 1)]);
+        assert_eq!(lengths(9, 0.5), []);
+    }
+
+    #[test]
+    fn two_tokens_in_one_place_are_not_both_right() {
+        assert_eq!(instead(0.5, 0.0), 0.5);
+        assert_eq!(instead(0.5, 1.0), 0.0);
+        // Both right in a quarter of all cases, which cannot be.
+        assert!((instead(0.5, 0.5) - 1.0 / 3.0).abs() < 1e-12);
+        assert!(instead(1.0, 1.0).is_finite());
     }
 }

@@ -47,10 +47,15 @@ impl CopySource {
     /// Earlier text that matches the end of the present one, with at most `most` tokens of its
     /// continuation.
     pub fn find(&mut self, most: usize) -> Option<Found> {
+        self.find_after(&[], most)
+    }
+
+    /// As [`find`](Self::find) if `ahead` stood at the end of the present text.
+    pub fn find_after(&mut self, ahead: &[TargetId], most: usize) -> Option<Found> {
         match self {
-            Self::Latest(history) => history.find(most),
+            Self::Latest(history) => history.find_after(ahead, most),
             Self::Frequent(lookup) => {
-                let (matched, tokens) = lookup.find(most)?;
+                let (matched, tokens) = lookup.find_after(ahead, most)?;
                 Some(Found { matched, tokens })
             }
         }

@@ -101,17 +101,25 @@ impl History {
     /// `most` tokens, and none beyond its own text. If the occurrence overlaps the end, the copied
     /// tokens are copied on.
     pub fn find(&self, most: usize) -> Option<Found> {
-        let source = (1..=LONGEST)
+        self.find_after(&[], most)
+    }
+
+    /// As [`find`](Self::find) if `ahead` stood at the end of the text.
+    pub fn find_after(&self, ahead: &[TargetId], most: usize) -> Option<Found> {
+        let present = self.tokens[self.present..].iter().copied();
+        let end = || ahead.iter().map(|token| token.get()).rev();
+        let mut run: Vec<u32> = end().chain(present.rev()).take(LONGEST).collect();
+        run.reverse();
+        let source = (1..=run.len())
             .rev()
-            .find_map(|length| self.occurrence(length))?;
-        let mut tokens = Vec::new();
+            .find_map(|length| self.occurrence(&run[run.len() - length..]))?;
+        let mut tokens: Vec<TargetId> = Vec::new();
         while tokens.len() < most {
             let at = source + tokens.len();
+            let after = || ahead.iter().chain(&tokens).nth(at - self.tokens.len());
             let token = match self.tokens.get(at) {
                 Some(token) => *token,
-                None => tokens
-                    .get(at - self.tokens.len())
-                    .map_or(SEAM, |t: &TargetId| t.get()),
+                None => after().map_or(SEAM, |token| token.get()),
             };
             if token == SEAM {
                 break;
@@ -119,30 +127,24 @@ impl History {
             tokens.push(TargetId::new(token));
         }
         (!tokens.is_empty()).then(|| Found {
-            matched: self.matched(source),
+            matched: self.matched(ahead, source),
             tokens,
         })
     }
 
-    /// Index of the token after the latest earlier occurrence of the last `length` tokens.
-    fn occurrence(&self, length: usize) -> Option<usize> {
-        let run = self.last(length)?;
+    /// Index of the token after the latest earlier occurrence of a run.
+    fn occurrence(&self, run: &[u32]) -> Option<usize> {
         let at = *self.index.get(&key(run))? as usize;
-        let earlier = self.tokens.get(at.checked_sub(length)?..at)?;
+        let earlier = self.tokens.get(at.checked_sub(run.len())?..at)?;
         (earlier == run).then_some(at)
     }
 
-    /// The last tokens of the present text.
-    fn last(&self, length: usize) -> Option<&[u32]> {
-        let start = self.tokens.len().checked_sub(length)?;
-        (start >= self.present && length > 0).then(|| &self.tokens[start..])
-    }
-
-    fn matched(&self, source: usize) -> usize {
-        let present = self.tokens[self.present..].iter().rev();
-        let earlier = self.tokens[..source].iter().rev();
-        let same = present.zip(earlier).take(MEASURED);
-        same.take_while(|(a, b)| a == b && **a != SEAM).count()
+    fn matched(&self, ahead: &[TargetId], source: usize) -> usize {
+        let present = self.tokens[self.present..].iter().copied().rev();
+        let end = ahead.iter().map(|token| token.get()).rev();
+        let earlier = self.tokens[..source].iter().copied().rev();
+        let same = end.chain(present).zip(earlier).take(MEASURED);
+        same.take_while(|(a, b)| a == b && *a != SEAM).count()
     }
 
     fn append(&mut self, token: u32) {
@@ -243,6 +245,26 @@ mod tests {
                 all[raw.len()..].to_vec()
             });
             prop_assert_eq!(found(&[&raw], most).map(|f| f.1), expected);
+        }
+
+        /// What stands ahead counts as if it were text, apart from its own continuations.
+        #[test]
+        fn what_is_ahead_counts(raw in prop::collection::vec(0u32..4, 2..60), cut in 1usize..8) {
+            let (text, ahead) = raw.split_at(raw.len().saturating_sub(cut).max(1));
+            let mut history = History::default();
+            history.start(&ids(text));
+            let search = (1..=LONGEST.min(raw.len() - 1)).rev().find_map(|length| {
+                let suffix = &raw[raw.len() - length..];
+                let ends = (length..text.len()).rev();
+                ends.into_iter().find(|&at| &raw[at - length..at] == suffix)
+            });
+            let expected = search.map(|at| {
+                let mut all = raw.clone();
+                (0..6).for_each(|i| all.push(all[at + i]));
+                ids(&all[raw.len()..])
+            });
+            let found = history.find_after(&ids(ahead), 6);
+            prop_assert_eq!(found.map(|found| found.tokens), expected);
         }
     }
 }

@@ -51,14 +51,14 @@ pub struct RoundOutcome {
     /// the token limit cuts the round short.
     pub accepted: usize,
     /// Target tokens appended to the response: the accepted ones, one more (bonus, residual or group
-    /// token), and another if that one was scored as an alternative; cut after a stop token (which
-    /// is kept) and at the token limit.
+    /// token), and those drawn after it as far as it was scored as an alternative; cut after a stop
+    /// token (which is kept) and at the token limit.
     pub emitted: Vec<TargetId>,
     /// Origin of the token after the accepted ones.
     pub origin: Origin,
     /// Scores of the verified proposals ([`Verdict::scores`](crate::Verdict::scores)).
     pub scores: Vec<Score>,
-    /// Number of alternatives that were scored.
+    /// Number of tokens of alternatives that were scored.
     pub alternatives: usize,
     /// Number of bytes of text of the emitted tokens; special tokens have none.
     pub emitted_bytes: usize,
@@ -177,7 +177,7 @@ impl Totals {
     }
 
     /// Block efficiency: emitted target tokens per target forward, including the bonus or residual
-    /// token and the one after an alternative. Prefill counts on neither side. Plain decoding has 1.
+    /// token and those after it in an alternative. Prefill counts on neither side. Plain decoding has 1.
     pub fn block_efficiency(&self) -> f64 {
         ratio(self.emitted as f64, self.rounds)
     }

@@ -74,6 +74,13 @@ pub trait DraftPolicy {
         true
     }
 
+    /// Probability that a looked-up token which continues a match of so many tokens is what the
+    /// target says.
+    fn copy_acceptance(&self, matched: usize) -> f64 {
+        let _ = matched;
+        0.5
+    }
+
     /// Called with the result of every finished round.
     fn observe(&mut self, outcome: &RoundOutcome) {
         let _ = outcome;
@@ -114,6 +121,10 @@ macro_rules! forward_to_inner {
 
         fn is_worth(&self, others: usize, chance: f64) -> bool {
             (**self).is_worth(others, chance)
+        }
+
+        fn copy_acceptance(&self, matched: usize) -> f64 {
+            (**self).copy_acceptance(matched)
         }
 
         fn observe(&mut self, outcome: &RoundOutcome) {

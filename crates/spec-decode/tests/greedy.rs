@@ -7,8 +7,8 @@ use ngram_cache::{CacheConfig, Eviction, NgramCache};
 use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, text_rows};
 use spec_decode::{
-    ConstantLength, DraftPolicy, DraftStep, NoSink, Pair, RoundOutcome, Sampling, SamplingOptions,
-    SessionConfig, StreamName, Totals, VerifyMode,
+    ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, History, NoSink, Pair, RoundOutcome,
+    Sampling, SamplingOptions, SessionConfig, StreamName, Totals, VerifyMode,
 };
 use vocab_align::TargetId;
 
@@ -19,6 +19,13 @@ struct Erratic {
 }
 
 impl DraftPolicy for Erratic {
+    fn plan_copy(&mut self, found: &Found) -> CopyPlan {
+        CopyPlan {
+            copy: [found.tokens.len(), 0, 0][self.rounds % 3],
+            draft: !self.rounds.is_multiple_of(5),
+        }
+    }
+
     fn next_len(&mut self) -> usize {
         self.rounds += 1;
         self.lengths[self.rounds % self.lengths.len()]
@@ -60,7 +67,8 @@ proptest! {
         learn_ngrams in any::<bool>(),
         max_new_tokens in 0usize..40,
         repetition_penalty in prop::sample::select(vec![1.0, 1.0, 1.5]),
-        alternatives in 0usize..4,
+        alternatives in 0usize..9,
+        looks_up in any::<bool>(),
     ) {
         let sampling = Sampling::with_options(SamplingOptions {
             repetition_penalty,
@@ -75,6 +83,9 @@ proptest! {
         };
         let (pair, expected) = (pair(), alone(seed, &config));
         let mut session = session(text_models(seed, &pair, disagreement), pair, config);
+        if looks_up {
+            session.look_up_in(History::default());
+        }
         let mut cache = cache(kind);
         let mut policy = Erratic { lengths, rounds: 0 };
         // Twice: the second response uses the n-grams that the cache learnt from the first one.
@@ -114,6 +125,59 @@ fn a_second_choice_that_the_target_takes_gives_a_further_token() {
     assert_eq!(none, 0);
     assert!(further > 0, "none of {with} rounds");
     assert!(with < without, "{with} and {without} rounds");
+}
+
+/// Drafts with copies beside them, and no copies in place of drafts.
+struct Beside;
+
+impl DraftPolicy for Beside {
+    fn plan_copy(&mut self, _: &Found) -> CopyPlan {
+        CopyPlan {
+            copy: 0,
+            draft: true,
+        }
+    }
+
+    fn next_len(&mut self) -> usize {
+        2
+    }
+}
+
+#[test]
+fn a_copy_beside_a_draft_gives_as_many_tokens_as_it_has_right() {
+    let rounds = |alternatives: usize| {
+        let (mut rounds, mut many) = (0, 0);
+        for seed in 0..40 {
+            let config = SessionConfig {
+                alternatives,
+                ..SessionConfig::new(VerifyMode::Exact, 40)
+            };
+            let (pair, expected) = (pair(), alone(seed, &config));
+            let mut session = session(text_models(seed, &pair, 2.0), pair, config);
+            session.look_up_in(History::default());
+            let name = StreamName::new(seed, 0);
+            // The first answer is copied in the second one.
+            for _ in 0..2 {
+                let found = session.generate(PROMPT, name, None, &mut Beside, &mut NoSink);
+                let found = found.expect("generates");
+                assert_eq!(found.tokens, expected);
+                let further = |round: &RoundOutcome| {
+                    round.emitted.len() - 1 - round.accepted.min(round.emitted.len() - 1)
+                };
+                many += found
+                    .rounds
+                    .iter()
+                    .filter(|round| further(round) > 2)
+                    .count();
+                rounds += found.totals.rounds;
+            }
+        }
+        (rounds, many)
+    };
+    let ((without, none), (with, many)) = (rounds(0), rounds(6));
+    assert_eq!(none, 0);
+    assert!(many > 20, "{many} of {with} rounds");
+    assert!(4 * with < 3 * without, "{with} and {without} rounds");
 }
 
 #[test]

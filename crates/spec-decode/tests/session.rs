@@ -65,8 +65,8 @@ proptest! {
             prop_assert_eq!(session.drafter().forwards.len() - drafts, outcome.draft.len());
             let completion = if mode.uses_cache() { 2 } else { 0 };
             prop_assert!(outcome.draft.len() <= k + completion);
-            prop_assert!(outcome.alternatives <= alternatives.min(m));
-            let most = outcome.accepted + 1 + usize::from(outcome.alternatives > 0);
+            prop_assert!(outcome.alternatives <= alternatives * m.min(1));
+            let most = outcome.accepted + 1 + outcome.alternatives;
             prop_assert!((1..=most).contains(&outcome.emitted.len()));
             prop_assert!(outcome.accepted <= m);
             prop_assert_eq!(outcome.scores.len(), m.min(outcome.accepted + 1));

@@ -108,6 +108,10 @@ impl<P: DraftPolicy> DraftPolicy for Controlled<P> {
         self.inner.is_worth(others, chance)
     }
 
+    fn copy_acceptance(&self, matched: usize) -> f64 {
+        self.inner.copy_acceptance(matched)
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         self.had_part = std::mem::take(&mut self.asked);
         if self.had_part {

@@ -122,6 +122,13 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
         self.inner.is_worth(others, chance)
     }
 
+    fn copy_acceptance(&self, matched: usize) -> f64 {
+        match &self.record {
+            Some(record) => (*record).borrow().acceptance(matched),
+            None => self.inner.copy_acceptance(matched),
+        }
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         let planned = self.planned.take();
         let found = self.found.take();

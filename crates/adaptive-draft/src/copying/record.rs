@@ -325,7 +325,7 @@ impl CopyRecord {
         }
         // A draft after copied text is verified only if all of that is accepted.
         if !outcome.draft.is_empty() && outcome.accepted >= copied {
-            self.observe_draft(behind, most, outcome);
+            self.observe_draft(costs, (behind, most), outcome);
         }
     }
 
@@ -393,7 +393,12 @@ impl CopyRecord {
     }
 
     /// Adds a draft that could have had `most` tokens.
-    fn observe_draft(&mut self, behind: usize, most: usize, outcome: &RoundOutcome) {
+    fn observe_draft(
+        &mut self,
+        costs: &Costs,
+        (behind, most): (usize, usize),
+        outcome: &RoundOutcome,
+    ) {
         let copied = outcome.looked_up();
         let drafted = outcome.draft.len();
         let accepted = outcome.accepted - copied;
@@ -405,11 +410,14 @@ impl CopyRecord {
             bin.seen *= keep;
             bin.expected *= keep;
         }
+        // Tokens after the target's own stand in an alternative. They count for the draft, without
+        // which there is none, less what the positions of alternatives cost.
+        let further = outcome.emitted.len().saturating_sub(outcome.accepted + 1);
+        let positions = 1 + outcome.proposed();
+        let cost = costs.verify(positions + outcome.alternatives) - costs.verify(positions);
+        let spent = cost * self.emitted[0] / self.emitted[1];
         let bin = &mut self.drafted[draft_bin(behind)];
-        // The token after an alternative counts for the draft, which gave the alternative. What the
-        // positions of alternatives cost is left out: about a quarter of what they bring.
-        let further = outcome.emitted.len() > outcome.accepted + 1;
-        bin.seen += accepted as f64 + f64::from(u8::from(further));
+        bin.seen += ((accepted + further) as f64 - spent).max(0.0);
         bin.expected += expected;
 
         let keep = 1.0 - 1.0 / DRAFT_MEMORY;

@@ -35,10 +35,11 @@ pub struct DecodeConfig {
     /// Number of draft tokens per round, 1 to 64: the constant, the initial or the maximum length,
     /// depending on `policy`. Up to 2 more complete an n-gram that the draft has begun.
     pub k: usize,
-    /// Maximum number of second choices of the drafter that the target scores along with a draft, 0
-    /// to 16. If the target rejects a token and takes such a one instead, the round gives one token
-    /// more. With `policy = "throughput"`, only those worth a position of the target's forward. For
-    /// targets on the processor; others, `verify = "slem"` and rounds with looked-up tokens have none.
+    /// Maximum number of tokens that the target scores along with a draft, in place of its tokens or
+    /// after it, 0 to 16: second choices of the drafter, and with `lookup` text that goes on in
+    /// another way than the draft. As far as the target goes on so, the round gives more tokens. With
+    /// `policy = "throughput"`, only those worth a position of the target's forward. For targets on
+    /// the processor; others, `verify = "slem"` and rounds that propose looked-up tokens have none.
     /// Exact modes stay exact; `verify = "paper"` comes nearer to the target's distribution.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]

@@ -84,9 +84,10 @@ pub struct GenerateArgs {
     /// Draft tokens a round, 1 to 64.
     #[arg(long, short, default_value_t = 4, value_parser = RangedU64ValueParser::<usize>::new().range(1..=MOST_DRAFTED as u64))]
     k: usize,
-    /// Second choices of the drafter that the target scores along with a draft, at most 16: a round
-    /// gives one token more if the target takes one in place of a drafted token. For targets on the
-    /// processor, and rounds without looked-up tokens.
+    /// Tokens that the target scores along with a draft, at most 16: second choices of the drafter,
+    /// and with --lookup text that goes on in another way than the draft. A round gives more tokens
+    /// as far as the target goes on so. For targets on the processor, and rounds that propose no
+    /// looked-up tokens.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
     alternatives: usize,
     /// Verification mode: exact, paper, tli or slem. Or prompt-lookup: drafts are looked up in the

@@ -13,25 +13,21 @@ use crate::verify::Verdict;
 use crate::{LanguageModel, TeacherSink};
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
-    /// Appends the accepted tokens, the one after them and `next`, which comes with its row. Returns
-    /// the emitted tokens and the number of n-grams that were new.
+    /// Appends the accepted tokens, the one after them and those `further`, which come with their
+    /// rows. Returns the emitted tokens and the number of n-grams that were new.
     pub(super) fn commit(
         &mut self,
         running: &mut Running,
         (proposals, verdict): (&[Proposal], &Verdict),
-        (rows, next): (Rows<'_>, Option<(TargetId, &[f32])>),
+        (rows, further): (Rows<'_>, &[(TargetId, &[f32])]),
         cache: Option<&mut NgramCache>,
         sink: &mut dyn TeacherSink,
     ) -> Result<(Vec<TargetId>, usize), SpecError> {
-        let last = next.map(|(token, _)| token);
-        let emitted = self.cut(running, proposals, (verdict, last));
-        for (offset, &token) in emitted.iter().enumerate() {
-            let index = running.response.len() + offset;
-            let row = match next {
-                Some((_, row)) if offset > verdict.accepted => row,
-                _ => rows.row(offset),
-            };
-            sink.record(index, token, row);
+        let emitted = self.cut(running, proposals, (verdict, further));
+        let own = (0..=verdict.accepted).map(|offset| rows.row(offset));
+        let each = own.chain(further.iter().map(|(_, row)| *row));
+        for (offset, (&token, row)) in emitted.iter().zip(each).enumerate() {
+            sink.record(running.response.len() + offset, token, row);
         }
         running.response.extend_from_slice(&emitted);
         if let Some(seen) = &mut running.seen {
@@ -71,10 +67,11 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         &self,
         running: &Running,
         proposals: &[Proposal],
-        (verdict, next): (&Verdict, Option<TargetId>),
+        (verdict, further): (&Verdict, &[(TargetId, &[f32])]),
     ) -> Vec<TargetId> {
         let accepted = proposals[..verdict.accepted].iter().map(|p| p.target);
-        let mut emitted: Vec<TargetId> = accepted.chain([verdict.last]).chain(next).collect();
+        let further = further.iter().map(|(token, _)| *token);
+        let mut emitted: Vec<TargetId> = accepted.chain([verdict.last]).chain(further).collect();
         let limit = self.config.max_new_tokens;
         emitted.truncate(limit.saturating_sub(running.response.len()));
         if let Some(end) = emitted

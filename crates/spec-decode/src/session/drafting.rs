@@ -7,13 +7,12 @@ use super::reading::FEW;
 use super::round::{Clock, DraftedRound, check_cache, lexicon_of};
 use super::running::Running;
 use super::{Session, slem};
-use crate::alternative::Placed;
 use crate::buffer::Row;
 use crate::draft::{Draft, DraftRules, Drafting};
 use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::policy::LONGEST_COPY;
-use crate::translate::{Proposal, is_looked_up, looked_up, translate};
+use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
 use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
 
@@ -158,21 +157,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         proposals.extend(translated.map_err(SpecError::align(running.round))?);
         proposals.truncate(self.room());
         timings.translate = clock.lap();
-        let place = |(index, proposal): (usize, &Proposal)| {
-            let second = seconds.of(proposal.span.start)?;
-            let differs = second.target != proposal.target && !is_looked_up(proposal);
-            // Nothing follows a stop token.
-            let goes_on = !self.config.stop.contains(&second.target);
-            (differs && goes_on).then_some(Placed {
-                after: index + 1,
-                second,
-            })
-        };
-        // The chance of a second choice after looked-up tokens is not known.
-        let seconds = match copied.is_empty() {
-            true => proposals.iter().enumerate().filter_map(place).collect(),
-            false => Vec::new(),
-        };
         let proposed = proposals.iter().map(|proposal| proposal.target);
         Ok(DraftedRound {
             input: std::iter::once(running.pending).chain(proposed).collect(),

@@ -101,10 +101,11 @@ pub struct SessionConfig {
     /// nothing is drafted. The draft context is then brought up to date before each draft and at
     /// the end of the response, when n-grams are learnt.
     pub drafter_reads: bool,
-    /// Largest number of second choices of the drafter that the target scores along with a draft,
-    /// in [`Session::round`] and with a target that [can](LanguageModel::alternatives). If the target
-    /// rejects a token and draws such a one instead, the round emits one token more. Mode `slem` and
-    /// rounds with looked-up tokens have none.
+    /// Largest number of tokens that the target scores along with a draft, in place of its tokens or
+    /// after it, in [`Session::round`] and with a target that [can](LanguageModel::alternatives):
+    /// second choices of the drafter, and [looked-up](Session::look_up_in) text that goes on in
+    /// another way than the draft. As far as the target draws these tokens, the round emits more.
+    /// Mode `slem` and rounds that propose looked-up tokens have none.
     pub alternatives: usize,
 }
 

@@ -4,7 +4,7 @@
 //! of a row if it suffices, and otherwise the row is fetched.
 
 use ngram_cache::NgramCache;
-use vocab_align::{TokenId, raw_ids};
+use vocab_align::raw_ids;
 
 use super::Session;
 use super::drafting::DraftingRound;
@@ -69,13 +69,17 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let (number, wanted) = (round.running.round, self.takes_best());
         let failed = SpecError::model(Role::Target, number);
         let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
-            let alternatives = round.alternatives.iter().map(|own| Alternative {
+            let runs = round.alternatives.iter().map(|own| raw_ids(&own.tokens));
+            let runs: Vec<Vec<u32>> = runs.collect();
+            let placed = round.alternatives.iter().zip(&runs);
+            let alternatives = placed.map(|(own, ids)| Alternative {
                 after: own.after,
-                id: own.second.target.get(),
+                ids,
             });
             let alternatives: Vec<_> = alternatives.collect();
             let vocab = self.target.vocab_size();
-            let mut logits = Row::of((tokens + alternatives.len()) * vocab);
+            let scored: usize = runs.iter().map(Vec::len).sum();
+            let mut logits = Row::of((tokens + scored) * vocab);
             let input = raw_ids(round.input());
             let scored = self.target.forward_with(&input, &alternatives, &mut logits);
             scored.map_err(failed)?;

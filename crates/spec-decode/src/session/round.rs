@@ -7,13 +7,14 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::running::Running;
 use super::{CachedGroups, Session};
-use crate::alternative::Placed;
+use crate::alternative::{Placed, Seconds, instead, likeliest};
 use crate::draft::Draft;
 use crate::error::{LawError, Role, SpecError};
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
+use crate::policy::LONGEST_COPY;
 use crate::residual::path_probability;
-use crate::translate::Proposal;
+use crate::translate::{Proposal, is_looked_up};
 use crate::verify::{Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, verify};
 use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
 
@@ -27,8 +28,8 @@ pub struct DraftedRound {
     pub(super) proposals: Vec<Proposal>,
     pub(super) input: Vec<TargetId>,
     /// Second choices of the drafter.
-    pub(super) seconds: Vec<Placed>,
-    /// Second choices that are scored along, in the order of their rows.
+    pub(super) seconds: Seconds,
+    /// Alternatives that are scored along, in the order of their rows.
     pub(super) alternatives: Vec<Placed>,
     pub(super) timings: Timings,
     pub(super) clock: Clock,
@@ -77,20 +78,76 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.commit_round(judged, &logits, cache, policy, sink)
     }
 
-    /// Keeps the likeliest second choices that are worth a position of the target's forward.
-    fn choose_alternatives(&self, round: &mut DraftedRound, policy: &mut dyn DraftPolicy) {
+    /// Adds the likeliest alternatives that are worth their positions of the target's forward.
+    fn choose_alternatives(&mut self, round: &mut DraftedRound, policy: &mut dyn DraftPolicy) {
         let tokens = round.input.len();
-        let mut all = std::mem::take(&mut round.seconds);
-        let most = match all.is_empty() {
-            true => 0,
-            false => self.target.alternatives(tokens),
+        let most = match self.config.alternatives {
+            0 => 0,
+            some => self.target.alternatives(tokens).min(some),
         };
-        all.sort_by(|a, b| b.second.chance.total_cmp(&a.second.chance));
-        all.truncate(most.min(self.config.alternatives));
-        let worth = |(i, own): &(usize, &Placed)| policy.is_worth(tokens + i, own.second.chance);
-        let kept = all.iter().enumerate().take_while(worth).count();
-        all.truncate(kept);
-        round.alternatives = all;
+        if most > 0 {
+            let all = self.alternatives(round, policy);
+            let worth = |used, chance| policy.is_worth(tokens + used, chance);
+            round.alternatives = likeliest(all, most, worth);
+        }
+    }
+
+    /// What may stand in place of each drafted proposal, and after the last one: a second choice,
+    /// and looked-up text. The chance of anything after looked-up proposals is not known, so they
+    /// have no alternatives.
+    fn alternatives(&mut self, round: &DraftedRound, policy: &dyn DraftPolicy) -> Vec<Placed> {
+        let (proposals, seconds) = (&round.proposals, &round.seconds);
+        let mut all = Vec::new();
+        if proposals.first().is_none_or(is_looked_up) {
+            return all;
+        }
+        // Nothing follows a stop token.
+        let stop = self.config.stop.clone();
+        let goes_on = |token: &TargetId| !stop.contains(token);
+        let mut copy = |ahead: &[TargetId]| {
+            let found = self.history.as_mut()?.find_after(ahead, LONGEST_COPY)?;
+            let each = (found.matched..).zip(found.tokens);
+            let each = each.take_while(|(_, token)| goes_on(token));
+            let each = each.map(|(matched, token)| (token, policy.copy_acceptance(matched)));
+            Some(each.collect::<Vec<_>>())
+        };
+        for at in 0..=proposals.len() {
+            let drafted = proposals.get(at);
+            let begins = match (drafted, at.checked_sub(1)) {
+                (Some(own), _) => own.span.start,
+                (None, Some(last)) => proposals[last].span.end,
+                (None, None) => 0,
+            };
+            let stands = seconds.stands(begins);
+            if stands <= 0.0 || !round.input[1..=at].iter().all(goes_on) {
+                break;
+            }
+            let own = drafted.map_or(0.0, |own| seconds.stands(own.span.end) / stands);
+            if drafted.is_some() && own <= 0.0 {
+                break;
+            }
+            let differs = |token: TargetId| drafted.is_none_or(|own| own.target != token);
+            let copied = copy(&round.input[1..=at]).unwrap_or_default();
+            let copied = copied
+                .split_first()
+                .filter(|((token, _), _)| differs(*token));
+            let second = drafted.and_then(|own| seconds.of(own.span.start));
+            let second = second.filter(|second| differs(second.target) && goes_on(&second.target));
+            if let Some(((token, acceptance), more)) = copied {
+                let alone = instead(*acceptance, own);
+                let said = second.filter(|second| second.target == *token);
+                let chance = stands * said.map_or(alone, |second| alone.max(second.mass));
+                all.push(Placed::new(at + 1, (*token, chance), more.iter().copied()));
+            }
+            let copies = |second: TargetId| copied.is_some_and(|((token, _), _)| *token == second);
+            if let Some(second) = second.filter(|second| !copies(second.target)) {
+                let ahead = [&round.input[1..=at], &[second.target]].concat();
+                let more = copy(&ahead).unwrap_or_default();
+                let first = (second.target, stands * second.mass);
+                all.push(Placed::new(at + 1, first, more));
+            }
+        }
+        all
     }
 
     /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
@@ -217,16 +274,18 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let positions = (logits.len() / vocab.max(1)).min(input.len());
         let law = SpecError::law(Role::Target, number);
         // The rows of alternatives come last, and only after all others.
-        let (own, beyond) = match logits.len() == (input.len() + alternatives.len()) * vocab {
+        let scored: usize = alternatives.iter().map(|own| own.tokens.len()).sum();
+        let (own, beyond) = match logits.len() == (input.len() + scored) * vocab {
             true => logits.split_at(input.len() * vocab),
             false => (logits, &[][..]),
         };
         let rows = Rows::checked(own, vocab, positions).map_err(&law)?;
         let beyond = Rows::checked(beyond, vocab, beyond.len() / vocab.max(1)).map_err(&law)?;
         let judged = (&proposals[..], &verdict);
-        let next = self.draw_after(&mut running, judged, &alternatives, beyond)?;
+        let further = self.draw_after(&mut running, judged, &alternatives, beyond)?;
         // Accepted text is translated back, and its n-grams are inserted into the cache.
-        let (emitted, inserted) = self.commit(&mut running, judged, (rows, next), cache, sink)?;
+        let (emitted, inserted) =
+            self.commit(&mut running, judged, (rows, &further), cache, sink)?;
         let emitted_bytes = self.pair.target.decode_bytes(&emitted).len();
         timings.commit = clock.lap();
         running.round += 1;
@@ -248,45 +307,60 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         Ok(outcome)
     }
 
-    /// The token after the round's last one, with its row, if the target has scored that one as an
-    /// alternative. The target's KV cache then holds the alternative.
+    /// The tokens after the round's last one, each with its row, as far as the target has scored
+    /// what comes before as an alternative. The target's KV cache then holds that much of it.
     fn draw_after<'a>(
         &mut self,
         running: &mut Running,
         (proposals, verdict): (&[Proposal], &Verdict),
         alternatives: &[Placed],
         rows: Rows<'a>,
-    ) -> Result<Option<(TargetId, &'a [f32])>, SpecError> {
-        // A token that would be cut is not drawn.
+    ) -> Result<Vec<(TargetId, &'a [f32])>, SpecError> {
         let stop = &self.config.stop;
         let accepted = || proposals.iter().take(verdict.accepted).map(|p| p.target);
-        let length = running.response.len() + verdict.accepted + 1;
-        let ended = accepted().any(|token| stop.contains(&token));
-        if ended || stop.contains(&verdict.last) || length >= self.config.max_new_tokens {
-            return Ok(None);
-        }
-        let is_last =
-            |own: &Placed| own.after == verdict.accepted + 1 && own.second.target == verdict.last;
-        let found = alternatives.iter().position(is_last);
-        let Some(found) = found.filter(|found| *found < rows.positions()) else {
-            return Ok(None);
-        };
-        let taken = self.target.take_alternative(found);
-        taken.map_err(SpecError::model(Role::Target, running.round))?;
-        let (row, sampling) = (rows.row(found), self.config.sampling);
-        let penalised = running.seen.clone().map(|mut seen| {
-            seen.extend(accepted());
-            seen.insert(verdict.last);
-            let mut penalised = row.to_vec();
-            sampling.penalise(&mut penalised, &seen);
-            penalised
+        let mut further = Vec::new();
+        let mut first = 0;
+        let found = alternatives.iter().position(|own| {
+            let here = own.after == verdict.accepted + 1;
+            let found = here && own.tokens.first() == Some(&verdict.last);
+            first += if found { 0 } else { own.tokens.len() };
+            found
         });
-        let drawn = sampling.draw(
-            penalised.as_deref().unwrap_or(row),
-            &mut *running.verify_dice,
-        );
-        let column = drawn.map_err(SpecError::law(Role::Target, running.round))?;
-        Ok(Some((TargetId::new(column as u32), row)))
+        let known = found.filter(|_| first < rows.positions());
+        let Some(found) = known.filter(|_| !accepted().any(|token| stop.contains(&token))) else {
+            return Ok(further);
+        };
+        let sampling = self.config.sampling;
+        let mut seen = running.seen.clone();
+        if let Some(seen) = &mut seen {
+            seen.extend(accepted());
+        }
+        let mut last = verdict.last;
+        let length = running.response.len() + verdict.accepted + 1;
+        for (i, token) in alternatives[found].tokens.iter().enumerate() {
+            // A token that would be cut is not drawn.
+            let ends = stop.contains(&last) || length + i >= self.config.max_new_tokens;
+            if *token != last || ends {
+                break;
+            }
+            let row = rows.row(first + i);
+            let penalised = seen.as_mut().map(|seen| {
+                seen.insert(last);
+                let mut penalised = row.to_vec();
+                sampling.penalise(&mut penalised, seen);
+                penalised
+            });
+            let processed = penalised.as_deref().unwrap_or(row);
+            let drawn = sampling.draw(processed, &mut *running.verify_dice);
+            let column = drawn.map_err(SpecError::law(Role::Target, running.round))?;
+            last = TargetId::new(column as u32);
+            further.push((last, row));
+        }
+        if !further.is_empty() {
+            let taken = self.target.take_alternative(found, further.len());
+            taken.map_err(SpecError::model(Role::Target, running.round))?;
+        }
+        Ok(further)
     }
 
     /// Checks that a round was begun in the present response, with the present settings: its text

@@ -80,15 +80,26 @@ impl<I: TokenId> SuffixLookup<I> {
     /// Length of the longest suffix of the text that occurs elsewhere with a continuation, and at
     /// most `most` tokens of its most frequent continuation.
     pub fn find(&mut self, most: usize) -> Option<(usize, Vec<I>)> {
+        self.find_after(&[], most)
+    }
+
+    /// As [`find`](Self::find) if `ahead` stood at the end of the text. Copies are those of the text
+    /// without it.
+    pub fn find_after(&mut self, ahead: &[I], most: usize) -> Option<(usize, Vec<I>)> {
         let corpus = self.corpus.clone();
         let corpus = corpus.as_ref().map(locked);
         if let Some(corpus) = &corpus {
             self.follow(corpus);
         }
-        let own = self.own.continued(self.own.repeated());
+        let end = |automaton: &SuffixAutomaton<I>, at| {
+            let read = ahead
+                .iter()
+                .fold(at, |at, token| automaton.step(at, *token));
+            automaton.continued(read)
+        };
         let mut branches = vec![Branch {
             automaton: &self.own,
-            at: own,
+            at: end(&self.own, self.own.repeated()),
             own: true,
         }];
         if let Some(corpus) = &corpus {
@@ -96,7 +107,7 @@ impl<I: TokenId> SuffixLookup<I> {
                 let automaton = &generation.automaton;
                 branches.push(Branch {
                     automaton,
-                    at: automaton.continued(at),
+                    at: end(automaton, at),
                     own: false,
                 });
             }
@@ -256,6 +267,20 @@ mod tests {
         assert_eq!(lookup.find(4), Some((1, ids(&[9]))));
         *locked(&shared) = of(&[10]);
         assert_eq!(lookup.find(4), None);
+    }
+
+    #[test]
+    fn what_is_ahead_counts() {
+        let past: [&[u32]; 2] = [&[1, 2, 7, 3, 4], &[1, 2, 8, 4, 9]];
+        let mut corpus = SuffixCorpus::new(1 << 20);
+        past.iter().for_each(|text| corpus.absorb(&ids(text)));
+        let mut lookup = SuffixLookup::new(Some(Arc::new(Mutex::new(corpus))));
+        lookup.start(&ids(&[5, 1, 6, 6, 5, 1]));
+        assert_eq!(lookup.find(1), Some((2, ids(&[6]))));
+        assert_eq!(lookup.find_after(&ids(&[2, 7]), 4), Some((3, ids(&[3, 4]))));
+        assert_eq!(lookup.find_after(&ids(&[6]), 2), Some((3, ids(&[6, 5]))));
+        assert_eq!(lookup.find_after(&ids(&[77]), 2), None);
+        assert_eq!(lookup.find(1), Some((2, ids(&[6]))));
     }
 
     proptest! {

@@ -19,8 +19,8 @@ pub struct FakeModel<I> {
     pub forwards: Vec<usize>,
     /// Last row of the last forward, shown as the model's state.
     state: Vec<f32>,
-    /// Texts that end with the alternatives of the last forward.
-    scored: Vec<Vec<I>>,
+    /// Texts before the alternatives of the last forward, and these.
+    scored: Vec<(Vec<I>, Vec<I>)>,
     /// Number of forwards that succeed before one fails; `None` if none fails.
     pub fail_after: Option<usize>,
 }
@@ -81,25 +81,30 @@ impl<I: TokenId> LanguageModel for FakeModel<I> {
     fn forward_with(
         &mut self,
         ids: &[u32],
-        alternatives: &[Alternative],
+        alternatives: &[Alternative<'_>],
         logits: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
         let start = self.ids.len();
         self.forward(ids, logits)?;
         for own in alternatives {
-            let mut text = self.ids[..start + own.after].to_vec();
-            text.push(I::new(own.id));
-            logits.extend((self.row)(&text));
-            self.scored.push(text);
+            let before = self.ids[..start + own.after].to_vec();
+            let run: Vec<I> = own.ids.iter().map(|&id| I::new(id)).collect();
+            for end in 1..=run.len() {
+                logits.extend((self.row)(&[&before, &run[..end]].concat()));
+            }
+            self.scored.push((before, run));
         }
         Ok(())
     }
 
-    fn take_alternative(&mut self, alternative: usize) -> Result<(), ModelError> {
-        let Some(text) = self.scored.get(alternative).cloned() else {
+    fn take_alternative(&mut self, alternative: usize, tokens: usize) -> Result<(), ModelError> {
+        let scored = self.scored.get(alternative);
+        let Some((before, run)) =
+            scored.and_then(|(before, run)| Some((before, run.get(..tokens)?)))
+        else {
             return Err(ModelError::new("not scored"));
         };
-        self.ids = text;
+        self.ids = [before, run].concat();
         self.scored.clear();
         Ok(())
     }
