@@ -303,14 +303,14 @@ fn dearer_positions_never_lengthen_a_draft() {
 }
 
 #[test]
-fn a_second_choice_is_worth_a_position_that_costs_less_than_it_brings() {
+fn an_alternative_is_worth_a_position_that_costs_less_than_it_brings() {
     let chain = learnt(Score::Confidence, 0.9, 0.4);
     for costs in shapes() {
         let plan = Arc::new(Plan::new(&chain, &costs, LONGEST));
         let policy = Throughput::new(Arc::clone(&plan), None, None);
-        // Beyond the longest draft, positions cost what the last one does.
-        for others in [1, 3, LONGEST, LONGEST + 9] {
-            let from = others.min(LONGEST - 3);
+        // Far beyond the longest draft, positions cost what the last known one does.
+        for others in [1, 3, LONGEST, LONGEST + 9, LONGEST + 99] {
+            let from = others.min(LONGEST + 16 - 3);
             let rise = costs.verify(from + 4) - costs.verify(from);
             let cost = (plan.rate() * rise / 4.0).max(0.02);
             assert!(policy.is_worth(others, cost + 1e-9), "{others}: {costs:?}");

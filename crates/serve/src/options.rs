@@ -29,6 +29,9 @@ pub struct Options {
     /// target: an acceptance head, the acceptance rate at each predicted probability, and the
     /// measured costs of rounds.
     pub adapt_length: bool,
+    /// Maximum tokens that the target scores along with a draft, in place of its tokens or after it
+    /// ([`SessionConfig::alternatives`](spec_decode::SessionConfig)), while one answer is decoded.
+    pub alternatives: usize,
     /// True if measured seconds decide whether the drafter drafts, with which weights, and whether
     /// it learns ([`adaptive_draft::Controller`]). Only for local targets, measured on answers that
     /// were decoded alone.
@@ -83,6 +86,7 @@ impl Options {
             draft_weights: None,
             draft_length: 4,
             adapt_length: false,
+            alternatives: 0,
             controller: false,
             lookup: None,
             lookup_bytes: 64 << 20,

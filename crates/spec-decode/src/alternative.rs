@@ -30,7 +30,8 @@ pub(crate) struct Placed {
     /// Number of the forward's tokens before it.
     pub(crate) after: usize,
     pub(crate) tokens: Vec<TargetId>,
-    /// Chance that the round emits each token from a row of the alternative. It does not rise.
+    /// Chance that the target says the alternative up to each token, whose row then gives a further
+    /// token. It does not rise.
     pub(crate) chances: Vec<f64>,
 }
 
@@ -69,7 +70,7 @@ pub(crate) fn likeliest(
         let next = all.iter().zip(&kept).enumerate();
         let next = next.filter_map(|(i, (own, kept))| Some((i, *own.chances.get(*kept)?)));
         match next.max_by(|a, b| a.1.total_cmp(&b.1)) {
-            Some((i, chance)) if worth(used, chance) => kept[i] += 1,
+            Some((i, chance)) if chance > 0.0 && worth(used, chance) => kept[i] += 1,
             _ => break,
         }
     }

@@ -407,6 +407,41 @@ mod tests {
     }
 
     #[test]
+    fn alternatives_count_for_drafts_and_not_for_drafts_after_copies() {
+        // Copies and drafts are worth about the same. Where copies stand beside drafts, drafts are
+        // worth more.
+        let costs = Costs {
+            draft: vec![0.3],
+            verify: vec![1.0],
+            round: 0.0,
+        };
+        let chosen = |further: usize| {
+            let mut record = CopyRecord::default();
+            for i in 0..2000 {
+                let found = Found {
+                    matched: 4,
+                    tokens: ids(&[1, 2]),
+                };
+                let inner = ConstantLength(1);
+                let mut policy =
+                    CopyOrDraft::new(inner, &mut record, costs.clone(), 1, true, Some(4));
+                let plan = policy.plan_copy(&found);
+                let k = if plan.draft { policy.next_len() } else { 0 };
+                // One of two copies is right, and one of two drafts.
+                let copied = &[1, 2][..plan.copy];
+                let right = i % 2;
+                let accepted = right.min(copied.len() + k);
+                let mut said = vec![[800, 1][right]; accepted + 1];
+                said.extend(vec![7; if plan.copy == 0 && k > 0 { further } else { 0 }]);
+                policy.observe(&outcome(copied, k, accepted, &said));
+            }
+            chosen(&mut record, &costs).0
+        };
+        assert!(chosen(0).copy > 0, "{:?}", chosen(0));
+        assert_eq!(chosen(3), plan(0, true));
+    }
+
+    #[test]
     fn a_record_survives_its_numbers() {
         let mut record = CopyRecord::default();
         let found = Found {
@@ -420,7 +455,11 @@ mod tests {
             &outcome(&[1, 2], 4, 3, &[1, 2, 900, 8]),
         );
         let numbers = Vec::from(record.clone());
-        assert_eq!(CopyRecord::try_from(numbers.clone()), Ok(record));
+        assert_eq!(CopyRecord::try_from(numbers.clone()), Ok(record.clone()));
+        // Without what alternatives gave, as records once were.
+        let older = numbers[..numbers.len() - 24].to_vec();
+        let read = Vec::from(CopyRecord::try_from(older.clone()).unwrap());
+        assert_eq!(read, [older, vec![0.0; 24]].concat());
         assert!(CopyRecord::try_from(numbers[1..].to_vec()).is_err());
         assert!(CopyRecord::try_from(vec![f64::NAN; numbers.len()]).is_err());
     }

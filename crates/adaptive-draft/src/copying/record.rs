@@ -99,6 +99,9 @@ struct Drafted {
     expected: f64,
     /// Number of rounds since the last draft.
     idle: f64,
+    /// Alternatives beside drafts: number of rounds that could have some, tokens that they gave, and
+    /// what their positions cost in tokens.
+    beside: [f64; 3],
 }
 
 /// Choice of a round: number of looked-up tokens, and largest draft length.
@@ -208,6 +211,13 @@ impl CopyRecord {
         longer.collect()
     }
 
+    /// Mean number of tokens that alternatives give beside a draft after a match of this length (0 for
+    /// none), less what their positions cost.
+    fn beside(&self, matched: usize) -> f64 {
+        let [rounds, gained, spent] = self.drafted[draft_bin(matched)].beside;
+        (gained - spent) / (rounds + DRAFT_PRIOR)
+    }
+
     /// Factor of the number of accepted tokens after a match of this length (0 for none).
     fn factor(&self, matched: usize, accepted: f64) -> f64 {
         let Drafted { seen, expected, .. } = self.drafted[draft_bin(matched)];
@@ -268,6 +278,10 @@ impl CopyRecord {
                         0.0
                     };
                     tokens += stands * (accepted + doubt);
+                    // Looked-up proposals have no alternatives.
+                    if copy == 0 {
+                        tokens += self.beside(matched);
+                    }
                     cost += between(made.tokens, |n| costs.draft(n));
                     positions += made.proposed;
                 }
@@ -409,16 +423,20 @@ impl CopyRecord {
         for bin in &mut self.drafted {
             bin.seen *= keep;
             bin.expected *= keep;
+            bin.beside = bin.beside.map(|sum| sum * keep);
         }
-        // Tokens after the target's own stand in an alternative. They count for the draft, without
-        // which there is none, less what the positions of alternatives cost.
+        // Tokens after the target's own stand in an alternative.
         let further = outcome.emitted.len().saturating_sub(outcome.accepted + 1);
         let positions = 1 + outcome.proposed();
         let cost = costs.verify(positions + outcome.alternatives) - costs.verify(positions);
-        let spent = cost * self.emitted[0] / self.emitted[1];
+        let spent = cost.max(0.0) * self.emitted[0] / self.emitted[1];
         let bin = &mut self.drafted[draft_bin(behind)];
-        bin.seen += ((accepted + further) as f64 - spent).max(0.0);
+        bin.seen += accepted as f64;
         bin.expected += expected;
+        if copied == 0 {
+            let sums = bin.beside.iter_mut().zip([1.0, further as f64, spent]);
+            sums.for_each(|(sum, new)| *sum += new);
+        }
 
         let keep = 1.0 - 1.0 / DRAFT_MEMORY;
         self.drafts = keep * self.drafts + 1.0;
@@ -475,13 +493,21 @@ impl CopyRecord {
     }
 
     fn places(&mut self) -> impl Iterator<Item = &mut f64> {
-        let drafted = self.drafted.iter_mut();
-        let drafted = drafted.flat_map(|d| [&mut d.seen, &mut d.expected, &mut d.idle]);
+        let (mut drafted, mut beside) = (Vec::new(), Vec::new());
+        for bin in &mut self.drafted {
+            drafted.extend([&mut bin.seen, &mut bin.expected, &mut bin.idle]);
+            beside.extend(&mut bin.beside);
+        }
         let depths = self.depths.iter_mut().flat_map(Depth::counts);
         let drafts = depths.chain([&mut self.drafts]);
         let copied = self.copied.iter_mut().flatten();
         let rest = self.emitted.iter_mut().chain([&mut self.idle]);
-        copied.chain(drafts).chain(drafted).chain(rest)
+        // Records of before have no alternatives.
+        copied
+            .chain(drafts)
+            .chain(drafted)
+            .chain(rest)
+            .chain(beside)
     }
 }
 
@@ -497,7 +523,9 @@ impl TryFrom<Vec<f64>> for CopyRecord {
     fn try_from(numbers: Vec<f64>) -> Result<Self, Self::Error> {
         let mut record = Self::default();
         let valid = |x: &f64| x.is_finite() && *x >= 0.0;
-        if numbers.len() == record.places().count() && numbers.iter().all(valid) {
+        let all = record.places().count();
+        let known = [all, all - 3 * (BINS + 1)].contains(&numbers.len());
+        if known && numbers.iter().all(valid) {
             let places = record.places().zip(numbers);
             places.for_each(|(place, number)| *place = number);
             if record.emitted[1] > 0.0 && record.drafts > 0.0 {

@@ -9,7 +9,10 @@ const GRID: usize = 32;
 /// Number of positions whose mean cost is that of one more.
 const NEAR: usize = 4;
 
-/// Chance below which no second choice is worth a position.
+/// Number of positions beyond the longest draft whose cost is known: as many as alternatives have.
+const BEYOND: usize = 16;
+
+/// Chance below which no token of an alternative is worth a position.
 const LEAST_CHANCE: f64 = 0.02;
 
 /// Number of halvings of the interval that contains the rate.
@@ -89,7 +92,7 @@ impl Plan {
         let step = |j: usize| rate * (costs.draft(j + 1) - costs.draft(j));
         self.step = (0..self.longest).map(step).collect();
         let more = |j: usize| rate * (costs.verify(j + 2) - costs.verify(j + 1));
-        self.position = (0..self.longest).map(more).collect();
+        self.position = (0..self.longest + BEYOND).map(more).collect();
         let laws: [[f64; BINS]; BINS] = std::array::from_fn(|bin| self.chain.next(bin));
         for j in (1..self.longest).rev() {
             let mut values = [[0.0; GRID + 1]; BINS];
@@ -112,7 +115,7 @@ impl Plan {
 
     /// `U_j`: the value of a token of this bin after j tokens.
     fn draw(&self, j: usize, stands: f64, bin: usize) -> f64 {
-        let Some(more) = self.position.get(j) else {
+        let Some(more) = self.position[..self.longest].get(j) else {
             return 0.0;
         };
         let after = stands * self.acceptances[j][bin];

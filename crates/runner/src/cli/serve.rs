@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bench::args::{ThreadArgs, TorchArgs};
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use lm::{Device, EngineSettings, KvType, WeightType};
 use serve::{
     About, Expose, Http, LearnOptions, LearnScope, Limits, LookupScope, Options, RemoteOptions,
@@ -67,6 +68,11 @@ pub struct ServiceArgs {
     /// trained for each target on the answers, and by measured costs of rounds.
     #[arg(long)]
     adapt_length: bool,
+    /// Maximum tokens, up to 16, that the target scores along with a draft while it makes one answer:
+    /// second choices of the drafter, and looked-up text that goes on in another way. By default 8 if
+    /// lengths are adapted, and otherwise none. For targets on the processor.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
+    alternatives: Option<usize>,
     /// Draft and learn at any cost. By default, if anything is learnt, the drafter rests while
     /// plain decoding is faster, and learning rests while it costs more than it saves.
     #[arg(long)]
@@ -214,6 +220,9 @@ impl ServiceArgs {
             draft_weights: self.draft_weights,
             draft_length: self.k.unwrap_or(if adapt_length { 8 } else { 4 }),
             adapt_length,
+            alternatives: self
+                .alternatives
+                .unwrap_or(if adapt_length { 8 } else { 0 }),
             controller: !self.no_learn && !self.no_controller,
             lookup: self.lookup(),
             lookup_bytes: self.lookup_mb << 20,

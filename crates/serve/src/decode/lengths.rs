@@ -283,6 +283,13 @@ impl DraftPolicy for LengthPolicy {
         own.inner.stop_at(step.position, score)
     }
 
+    fn is_worth(&self, others: usize, chance: f64) -> bool {
+        match self {
+            Self::Constant(_) => true,
+            Self::Adaptive(own) => own.inner.is_worth(others, chance),
+        }
+    }
+
     fn observe(&mut self, outcome: &RoundOutcome) {
         let Self::Adaptive(own) = self else {
             return;

@@ -107,11 +107,16 @@ impl TeacherSink for Sink<'_> {
 
 impl Sequence {
     /// Begins a draft if the sequence is between rounds. `shared` holds the n-grams of all
-    /// sequences of this pair.
-    pub(crate) fn draft(&mut self, shared: Option<&NgramCache>) -> Result<(), SpecError> {
+    /// sequences of this pair. The target may score so many tokens of alternatives beside the draft.
+    pub(crate) fn draft(
+        &mut self,
+        shared: Option<&NgramCache>,
+        alternatives: usize,
+    ) -> Result<(), SpecError> {
         if !matches!(self.stage, Stage::Ready) {
             return Ok(());
         }
+        self.slot.session.set_alternatives(alternatives);
         let cache = self.own_cache.as_deref().or(shared);
         let drafting = self.slot.session.begin_round(cache, &mut self.policy)?;
         self.stage = Stage::Drafting(drafting);
@@ -162,6 +167,24 @@ impl Sequence {
         match (&self.stage, self.slot.session.target_mut()) {
             (Stage::Drafted(round), TargetModel::Local(engine)) => Some((engine, round.input())),
             _ => None,
+        }
+    }
+
+    /// Scores the draft, and alternatives to it, in a forward of this sequence alone.
+    pub(crate) fn score_alone(&mut self, logits: &mut Vec<f32>) -> Result<(), SpecError> {
+        let Stage::Drafted(round) = &mut self.stage else {
+            return Err(SpecError::NotRunning);
+        };
+        let session = &mut self.slot.session;
+        session.choose_alternatives(round, &self.policy);
+        session.score_round(round, logits)
+    }
+
+    /// Number of rows of logits of the draft and its alternatives; 0 if none is scored here.
+    pub(crate) fn rows(&self) -> usize {
+        match (&self.stage, self.slot.session.target()) {
+            (Stage::Drafted(round), TargetModel::Local(_)) => round.rows(),
+            _ => 0,
         }
     }
 
@@ -313,8 +336,8 @@ fn origin_of(outcome: &RoundOutcome, i: usize) -> TokenOrigin {
             ngram_cache::Kind::Ngram => TokenOrigin::Ngram,
             ngram_cache::Kind::Direct => TokenOrigin::Drafted,
         },
-        Some(_) => TokenOrigin::Corrected,
-        None => TokenOrigin::Target,
+        Some(_) if i == outcome.accepted => TokenOrigin::Corrected,
+        _ => TokenOrigin::Target,
     }
 }
 

@@ -94,7 +94,14 @@ impl Decoder {
     /// drafters have the same weights. Returns the costs.
     pub(super) fn draft(&mut self, ended: &mut Ended) -> Forwards {
         let (clock, mut forwards) = (Instant::now(), Forwards::default());
-        self.each(ended, |sequence, shared| sequence.draft(shared));
+        // Alternatives are scored in forwards of one sequence.
+        let alternatives = match self.running.len() {
+            1 => self.options.alternatives,
+            _ => 0,
+        };
+        self.each(ended, |sequence, shared| {
+            sequence.draft(shared, alternatives)
+        });
         loop {
             let inputs = self.running.iter_mut().filter_map(Sequence::draft_input);
             let mut inputs: Vec<(&mut Engine, &[DraftId])> = inputs.collect();
@@ -150,22 +157,33 @@ impl Decoder {
     /// Scores the drafts for one target in one forward and verifies them.
     fn judge(&mut self, target: usize, step: &mut Step, ended: &mut Ended) -> JudgedStep {
         let clock = Instant::now();
-        let own = |sequence: &&mut Sequence| sequence.slot.target == target;
-        let mut inputs: Vec<(&mut Engine, &[TargetId])> = self
-            .running
-            .iter_mut()
-            .filter(own)
-            .filter_map(Sequence::input)
-            .collect();
-        let sequences = inputs.len();
-        inputs.extend(self.verifiers.inputs(target));
-        if inputs.is_empty() {
-            return JudgedStep::default();
-        }
-        let peer_drafts = inputs.len() > sequences;
-        let tokens = inputs.iter().map(|(_, ids)| ids.len()).sum();
         let mut logits = std::mem::take(&mut self.logits[target]);
-        let scored = Engine::forward_together(&mut inputs, &mut logits);
+        let own = |sequence: &&mut Sequence| sequence.slot.target == target && sequence.rows() > 0;
+        let mut own: Vec<&mut Sequence> = self.running.iter_mut().filter(own).collect();
+        let sequences = own.len();
+        let mut drafts = self.verifiers.inputs(target);
+        let peer_drafts = !drafts.is_empty();
+        let (scored, tokens) = match &mut own[..] {
+            [] if !peer_drafts => {
+                self.logits[target] = logits;
+                return JudgedStep::default();
+            }
+            [only] if !peer_drafts => {
+                let scored = only.score_alone(&mut logits);
+                (
+                    scored.map(|()| 1).map_err(|error| online::in_full(&error)),
+                    only.rows(),
+                )
+            }
+            _ => {
+                let inputs = own.into_iter().filter_map(Sequence::input);
+                let mut inputs: Vec<(&mut Engine, &[TargetId])> = inputs.collect();
+                inputs.append(&mut drafts);
+                let tokens = inputs.iter().map(|(_, ids)| ids.len()).sum();
+                let scored = Engine::forward_together(&mut inputs, &mut logits);
+                (scored.map_err(|e| e.to_string()), tokens)
+            }
+        };
         let forward = Forwards {
             calls: 1,
             passes: *scored.as_ref().unwrap_or(&1),
@@ -188,9 +206,10 @@ impl Decoder {
             if sequence.slot.target != target {
                 continue;
             }
-            let Some(count) = sequence.input().map(|(_, ids)| ids.len()) else {
+            let count = sequence.rows();
+            if count == 0 {
                 continue;
-            };
+            }
             let range = at..at + count * vocab;
             at = range.end;
             let shared = shared(&self.known, &self.models, sequence);
@@ -204,10 +223,9 @@ impl Decoder {
                 Err(error) => ended.push((i, Err(ApiError::Internal(error.to_string())))),
             }
         }
-        let said = error.as_ref().map(ToString::to_string);
         let behind = logits.get(at..).unwrap_or_default();
         self.verifiers
-            .verify(target, vocab, said.as_deref().map_or(Ok(behind), Err));
+            .verify(target, vocab, error.as_deref().map_or(Ok(behind), Err));
         JudgedStep {
             logits,
             rows,

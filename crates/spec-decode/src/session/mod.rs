@@ -509,6 +509,11 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.config = config;
     }
 
+    /// Sets [`SessionConfig::alternatives`] for the rounds to come, also within a response.
+    pub fn set_alternatives(&mut self, most: usize) {
+        self.config.alternatives = most;
+    }
+
     /// Number of leading tokens of a prompt that need not be read again, because the last prompt
     /// and response begin with them.
     pub fn held(&self, prompt: &[TargetId]) -> usize {

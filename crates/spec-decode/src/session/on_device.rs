@@ -12,7 +12,7 @@ use super::round::{DraftedRound, JudgedRound};
 use crate::buffer::Row;
 use crate::error::{Role, SpecError};
 use crate::verify::{check_proposals, greedy};
-use crate::{Alternative, DraftPolicy, LanguageModel, TeacherSink};
+use crate::{DraftPolicy, LanguageModel, TeacherSink};
 
 impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// True if decisions need only the most probable token of a row.
@@ -69,22 +69,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let (number, wanted) = (round.running.round, self.takes_best());
         let failed = SpecError::model(Role::Target, number);
         let Some(device) = self.target.device_logits(tokens).filter(|_| wanted) else {
-            let runs = round.alternatives.iter().map(|own| raw_ids(&own.tokens));
-            let runs: Vec<Vec<u32>> = runs.collect();
-            let placed = round.alternatives.iter().zip(&runs);
-            let alternatives = placed.map(|(own, ids)| Alternative {
-                after: own.after,
-                ids,
-            });
-            let alternatives: Vec<_> = alternatives.collect();
-            let vocab = self.target.vocab_size();
-            let scored: usize = runs.iter().map(Vec::len).sum();
-            let mut logits = Row::of((tokens + scored) * vocab);
-            let input = raw_ids(round.input());
-            let scored = self.target.forward_with(&input, &alternatives, &mut logits);
-            scored.map_err(failed)?;
-            let own = logits.get(..tokens * vocab).unwrap_or(&logits);
-            let judged = self.judge_round(round, cache, own)?;
+            let mut logits = Row::of(round.rows() * self.target.vocab_size());
+            self.score_round(&round, &mut logits)?;
+            let judged = self.judge_round(round, cache, &logits)?;
             return Ok((judged, logits));
         };
         let mut logits = Row::of(0);

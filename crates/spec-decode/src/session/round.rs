@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ngram_cache::NgramCache;
-use vocab_align::{DraftId, TargetId, TokenId};
+use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
 use super::running::Running;
 use super::{CachedGroups, Session};
@@ -12,11 +12,10 @@ use crate::draft::Draft;
 use crate::error::{LawError, Role, SpecError};
 use crate::lexicon::Lexicon;
 use crate::model::Rows;
-use crate::policy::LONGEST_COPY;
 use crate::residual::path_probability;
 use crate::translate::{Proposal, is_looked_up};
 use crate::verify::{Evidence, Groups, SparseDraft, Verdict, VerifyMode, needs_groups, verify};
-use crate::{DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
+use crate::{Alternative, DraftPolicy, LanguageModel, RoundOutcome, TeacherSink, Timings};
 
 /// A round whose draft waits for the target's forward ([`Session::draft_round`]).
 ///
@@ -40,6 +39,12 @@ impl DraftedRound {
     /// proposals. [`Session::judge_round`] takes their rows of logits.
     pub fn input(&self) -> &[TargetId] {
         &self.input
+    }
+
+    /// Number of rows that [`Session::score_round`] gives: those of the input, and of alternatives if
+    /// some [were chosen](Session::choose_alternatives).
+    pub fn rows(&self) -> usize {
+        self.alternatives.iter().fold(self.input.len(), rows_with)
     }
 
     /// The probability with which each proposal was drafted (Eq. 1); 1 at temperature 0 and for
@@ -78,24 +83,33 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.commit_round(judged, &logits, cache, policy, sink)
     }
 
-    /// Adds the likeliest alternatives that are worth their positions of the target's forward.
-    fn choose_alternatives(&mut self, round: &mut DraftedRound, policy: &mut dyn DraftPolicy) {
+    /// Adds the likeliest alternatives ([`SessionConfig::alternatives`](crate::SessionConfig)) that
+    /// are worth their positions of the target's forward. [`score_round`](Self::score_round) must
+    /// then score the round.
+    pub fn choose_alternatives(&mut self, round: &mut DraftedRound, policy: &dyn DraftPolicy) {
         let tokens = round.input.len();
         let most = match self.config.alternatives {
             0 => 0,
             some => self.target.alternatives(tokens).min(some),
         };
         if most > 0 {
-            let all = self.alternatives(round, policy);
+            let all = self.alternatives(round, most, policy);
             let worth = |used, chance| policy.is_worth(tokens + used, chance);
             round.alternatives = likeliest(all, most, worth);
         }
+        // Like all that is looked up, they belong to the draft.
+        round.timings.draft += round.clock.lap();
     }
 
     /// What may stand in place of each drafted proposal, and after the last one: a second choice,
     /// and looked-up text. The chance of anything after looked-up proposals is not known, so they
     /// have no alternatives.
-    fn alternatives(&mut self, round: &DraftedRound, policy: &dyn DraftPolicy) -> Vec<Placed> {
+    fn alternatives(
+        &mut self,
+        round: &DraftedRound,
+        most: usize,
+        policy: &dyn DraftPolicy,
+    ) -> Vec<Placed> {
         let (proposals, seconds) = (&round.proposals, &round.seconds);
         let mut all = Vec::new();
         if proposals.first().is_none_or(is_looked_up) {
@@ -105,21 +119,21 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let stop = self.config.stop.clone();
         let goes_on = |token: &TargetId| !stop.contains(token);
         let mut copy = |ahead: &[TargetId]| {
-            let found = self.history.as_mut()?.find_after(ahead, LONGEST_COPY)?;
+            let found = self.history.as_mut()?.find_after(ahead, most)?;
             let each = (found.matched..).zip(found.tokens);
             let each = each.take_while(|(_, token)| goes_on(token));
             let each = each.map(|(matched, token)| (token, policy.copy_acceptance(matched)));
             Some(each.collect::<Vec<_>>())
         };
+        // No token beyond the limit is drawn, so no row there is read.
+        let length = round.running.response.len() + 1;
+        let room = self.config.max_new_tokens.saturating_sub(length);
         for at in 0..=proposals.len() {
             let drafted = proposals.get(at);
-            let begins = match (drafted, at.checked_sub(1)) {
-                (Some(own), _) => own.span.start,
-                (None, Some(last)) => proposals[last].span.end,
-                (None, None) => 0,
-            };
-            let stands = seconds.stands(begins);
-            if stands <= 0.0 || !round.input[1..=at].iter().all(goes_on) {
+            let before = at.checked_sub(1).map_or(0, |last| proposals[last].span.end);
+            let stands = seconds.stands(drafted.map_or(before, |own| own.span.start));
+            let may = policy.is_worth(round.input.len(), stands) && stands > 0.0 && at < room;
+            if !may || !round.input[1..=at].iter().all(goes_on) {
                 break;
             }
             let own = drafted.map_or(0.0, |own| seconds.stands(own.span.end) / stands);
@@ -150,9 +164,34 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         all
     }
 
+    /// Scores a round with the session's own target: the rows of its [input](DraftedRound::input)
+    /// and of its alternatives, `[rows, vocab_size]`.
+    ///
+    /// # Errors
+    /// Those of the target; a round that is not this session's.
+    pub fn score_round(
+        &mut self,
+        round: &DraftedRound,
+        logits: &mut Vec<f32>,
+    ) -> Result<(), SpecError> {
+        self.check_round(&round.running)?;
+        let runs = round.alternatives.iter().map(|own| raw_ids(&own.tokens));
+        let runs: Vec<Vec<u32>> = runs.collect();
+        let placed = round.alternatives.iter().zip(&runs);
+        let placed = placed.map(|(own, ids)| Alternative {
+            after: own.after,
+            ids,
+        });
+        let alternatives: Vec<_> = placed.collect();
+        let input = raw_ids(&round.input);
+        let scored = self.target.forward_with(&input, &alternatives, logits);
+        scored.map_err(SpecError::model(Role::Target, round.running.round))
+    }
+
     /// The second part of a [`round`](Self::round): accepts some proposals and draws the token
     /// after them. `logits` are the rows of the round's [input](DraftedRound::input), `[tokens,
-    /// vocab_size]`, from the forward that appended it to the target's KV cache.
+    /// vocab_size]`, from the forward that appended it to the target's KV cache; those of
+    /// alternatives may follow.
     ///
     /// # Errors
     /// Logits of another shape; impossible probabilities; a cache that changed since the draft; a
@@ -165,8 +204,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     ) -> Result<JudgedRound, SpecError> {
         self.check_round(&round.running)?;
         round.timings.target = round.clock.lap();
+        let (vocab, tokens, all) = (self.target.vocab_size(), round.input.len(), round.rows());
         let running = &mut round.running;
-        let rows = Rows::checked(logits, self.target.vocab_size(), round.input.len());
+        let own = match logits.len() == all * vocab {
+            true => logits.get(..tokens * vocab).unwrap_or(logits),
+            false => logits,
+        };
+        let rows = Rows::checked(own, vocab, tokens);
         let rows = rows.map_err(SpecError::law(Role::Target, running.round))?;
         let verdict = self.judge(running, cache, &round.drafted, &round.proposals, rows)?;
         round.timings.verify = round.clock.lap();
@@ -240,9 +284,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     }
 
     /// The last part of a [`round`](Self::round): the response grows, both KV caches are cut back,
-    /// n-grams are inserted into the cache. `logits` are those with which it was verified; for a
-    /// round that was verified elsewhere, they are the leading rows that are known, which may be
-    /// none.
+    /// n-grams are inserted into the cache. `logits` are those with which it was verified, with the
+    /// rows of alternatives after them; for a round that was verified elsewhere, they are the leading
+    /// rows that are known, which may be none.
     ///
     /// # Errors
     /// Logits of another shape; text that a tokenizer refuses; KV caches that drifted; a round that
@@ -274,8 +318,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let positions = (logits.len() / vocab.max(1)).min(input.len());
         let law = SpecError::law(Role::Target, number);
         // The rows of alternatives come last, and only after all others.
-        let scored: usize = alternatives.iter().map(|own| own.tokens.len()).sum();
-        let (own, beyond) = match logits.len() == (input.len() + scored) * vocab {
+        let scored = alternatives.iter().fold(input.len(), rows_with);
+        let (own, beyond) = match logits.len() == scored * vocab {
             true => logits.split_at(input.len() * vocab),
             false => (logits, &[][..]),
         };
@@ -460,6 +504,11 @@ impl CachedGroups {
             self.generation = Some(Some(cache.generation()));
         }
     }
+}
+
+/// The rows before an alternative, and its own.
+fn rows_with(before: usize, own: &Placed) -> usize {
+    before + own.tokens.len()
 }
 
 /// Clock that measures consecutive periods.

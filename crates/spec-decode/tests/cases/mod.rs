@@ -400,7 +400,7 @@ impl<D: LanguageModel> Setting<D> {
         let mut expected = Law::new();
         alone.extend(&[], 1.0, &mut expected);
         let mut worst: f64 = 0.0;
-        // Second choices that are scored along change nothing.
+        // Alternatives that are scored along change nothing.
         for alternatives in [0, 3] {
             let config = SessionConfig {
                 alternatives,
