@@ -116,7 +116,8 @@ pub enum TokenOrigin {
     Ngram,
     /// Drawn from the target in place of a rejected draft token.
     Corrected,
-    /// Drawn from the target after a draft that was accepted as a whole, or without any draft.
+    /// Drawn from the target after a draft that was accepted as a whole, without any draft, or after
+    /// the first token of an alternative.
     Target,
 }
 

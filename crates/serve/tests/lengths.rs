@@ -32,6 +32,33 @@ fn number(details: &Value, key: &str) -> u64 {
     details[key].as_u64().unwrap()
 }
 
+/// Alternatives change neither a greedy text nor the number of its tokens; they save rounds.
+#[test]
+fn alternatives_save_rounds_of_an_answer_made_alone() {
+    let rounds = |alternatives: usize| {
+        let options = Options {
+            alternatives,
+            lookup: Some(LookupScope::User),
+            ..options()
+        };
+        let server = Server::start(options, None);
+        let mut answers = Vec::new();
+        // An answer to a prompt of before is copied beside the drafts.
+        for prompt in [PROMPTS, PROMPTS].concat() {
+            let (text, details) = ask(&server, prompt, json!({"user": "one"}));
+            assert_eq!(text, ask(&server, prompt, json!({"drafter": false})).0);
+            answers.push((text, number(&details, "rounds")));
+        }
+        answers
+    };
+    let (without, with) = (rounds(0), rounds(8));
+    let texts =
+        |answers: &[(String, u64)]| answers.iter().map(|own| own.0.clone()).collect::<Vec<_>>();
+    assert_eq!(texts(&without), texts(&with));
+    let sum = |answers: &[(String, u64)]| answers.iter().map(|own| own.1).sum::<u64>();
+    assert!(sum(&with) < sum(&without), "{with:?} and {without:?}");
+}
+
 #[test]
 fn lengths_follow_acceptance_and_are_kept() {
     let folder = tempfile::tempdir().unwrap();

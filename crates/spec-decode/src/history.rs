@@ -247,7 +247,7 @@ mod tests {
             prop_assert_eq!(found(&[&raw], most).map(|f| f.1), expected);
         }
 
-        /// What stands ahead counts as if it were text, apart from its own continuations.
+        /// Tokens ahead count as if they were text, apart from their own continuations.
         #[test]
         fn what_is_ahead_counts(raw in prop::collection::vec(0u32..4, 2..60), cut in 1usize..8) {
             let (text, ahead) = raw.split_at(raw.len().saturating_sub(cut).max(1));

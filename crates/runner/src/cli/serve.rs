@@ -36,7 +36,8 @@ pub struct ServiceArgs {
     /// Minutes between two saves of the state.
     #[arg(long, default_value_t = 5.0, value_name = "MINUTES")]
     save_every: f64,
-    /// Change neither the drafter nor its n-grams. An answer then depends on its request alone.
+    /// Change neither the drafter nor its n-grams. An answer then depends on its request alone,
+    /// unless --adapt-length or --alternatives is given.
     #[arg(long)]
     no_learn: bool,
     /// Answers per update of the drafter.
@@ -68,9 +69,10 @@ pub struct ServiceArgs {
     /// trained for each target on the answers, and by measured costs of rounds.
     #[arg(long)]
     adapt_length: bool,
-    /// Maximum tokens, up to 16, that the target scores along with a draft while it makes one answer:
-    /// second choices of the drafter, and looked-up text that goes on in another way. By default 8 if
-    /// lengths are adapted, and otherwise none. For targets on the processor.
+    /// Maximum tokens of a round, up to 16, that the target scores along with a draft while only one
+    /// answer is in the making: second choices of the drafter, and looked-up text that goes on in
+    /// another way. By default 8 if lengths are adapted, and otherwise none. For targets on the
+    /// processor.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
     alternatives: Option<usize>,
     /// Draft and learn at any cost. By default, if anything is learnt, the drafter rests while

@@ -163,12 +163,13 @@ impl Decoder {
         let sequences = own.len();
         let mut drafts = self.verifiers.inputs(target);
         let peer_drafts = !drafts.is_empty();
+        let alternatives = self.options.alternatives;
         let (scored, tokens) = match &mut own[..] {
             [] if !peer_drafts => {
                 self.logits[target] = logits;
                 return JudgedStep::default();
             }
-            [only] if !peer_drafts => {
+            [only] if !peer_drafts && alternatives > 0 => {
                 let scored = only.score_alone(&mut logits);
                 (
                     scored.map(|()| 1).map_err(|error| online::in_full(&error)),

@@ -102,7 +102,8 @@ pub struct SessionConfig {
     /// the end of the response, when n-grams are learnt.
     pub drafter_reads: bool,
     /// Largest number of tokens that the target scores along with a draft, in place of its tokens or
-    /// after it, in [`Session::round`] and with a target that [can](LanguageModel::alternatives):
+    /// after it, in [`Session::round`] or [`Session::score_round`] and with a target that
+    /// [can](LanguageModel::alternatives):
     /// second choices of the drafter, and [looked-up](Session::look_up_in) text that goes on in
     /// another way than the draft. As far as the target draws these tokens, the round emits more.
     /// Mode `slem` and rounds that propose looked-up tokens have none.

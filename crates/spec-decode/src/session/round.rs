@@ -101,9 +101,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         round.timings.draft += round.clock.lap();
     }
 
-    /// What may stand in place of each drafted proposal, and after the last one: a second choice,
-    /// and looked-up text. The chance of anything after looked-up proposals is not known, so they
-    /// have no alternatives.
+    /// Alternatives to each drafted proposal, and after the last one: a second choice, and looked-up
+    /// text. The chance of anything after looked-up proposals is not known, so they have none.
     fn alternatives(
         &mut self,
         round: &DraftedRound,
@@ -125,7 +124,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             let each = each.map(|(matched, token)| (token, policy.copy_acceptance(matched)));
             Some(each.collect::<Vec<_>>())
         };
-        // No token beyond the limit is drawn, so no row there is read.
+        // No token beyond the limit is drawn.
         let length = round.running.response.len() + 1;
         let room = self.config.max_new_tokens.saturating_sub(length);
         for at in 0..=proposals.len() {
@@ -141,7 +140,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
                 break;
             }
             let differs = |token: TargetId| drafted.is_none_or(|own| own.target != token);
-            let copied = copy(&round.input[1..=at]).unwrap_or_default();
+            let mut copied = copy(&round.input[1..=at]).unwrap_or_default();
+            copied.truncate(room - at);
             let copied = copied
                 .split_first()
                 .filter(|((token, _), _)| differs(*token));
@@ -157,6 +157,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             if let Some(second) = second.filter(|second| !copies(second.target)) {
                 let ahead = [&round.input[1..=at], &[second.target]].concat();
                 let more = copy(&ahead).unwrap_or_default();
+                let more = more.into_iter().take(room - at - 1);
                 let first = (second.target, stands * second.mass);
                 all.push(Placed::new(at + 1, first, more));
             }
