@@ -148,6 +148,9 @@ impl Replay {
 /// estimates for lengths at which it seldom drafts stay up to date. The estimate of a position that
 /// is not tried any more approaches that of the position before it.
 ///
+/// The tokens that alternatives give beside a draft, and the cost of their positions, are means for
+/// each length of a match. Drafts after copies have none.
+///
 /// In a file it is its numbers, one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Vec<f64>", try_from = "Vec<f64>")]
@@ -502,7 +505,7 @@ impl CopyRecord {
         let drafts = depths.chain([&mut self.drafts]);
         let copied = self.copied.iter_mut().flatten();
         let rest = self.emitted.iter_mut().chain([&mut self.idle]);
-        // Records of before have no alternatives.
+        // Last, because records of before alternatives end without them.
         copied
             .chain(drafts)
             .chain(drafted)
