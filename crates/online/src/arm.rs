@@ -305,6 +305,7 @@ impl DraftingArm {
             Some(measured) => measured.costs(&given),
             None => given,
         };
+        let recall = self.known.recall(&arm.decode, &self.target);
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let before = (record.clone(), costs.clone());
@@ -347,6 +348,9 @@ impl DraftingArm {
         if let Some(source) = source {
             session.look_up_in(source);
         }
+        if let Some(recall) = recall {
+            session.recall_with(recall, streamed);
+        }
         let rows = session.target().vocab_size();
         let learner = self.learner.as_mut().filter(|_| streamed && records);
         let mut onlookers = Onlookers {
@@ -370,6 +374,7 @@ impl DraftingArm {
             session.change_drafter(|drafter| drafter.swap_weights(floor))?;
         }
         let done = done?;
+        session.settle_recall();
         let Onlookers {
             learning,
             drafts,

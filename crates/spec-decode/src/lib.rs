@@ -114,6 +114,7 @@ mod metrics;
 mod model;
 mod plain;
 mod policy;
+mod recall;
 mod residual;
 mod sampling;
 mod session;
@@ -137,6 +138,7 @@ pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::Rows;
 pub use plain::{PlainConfig, PlainGeneration, decode_plain};
 pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
+pub use recall::{Recall, SharedRecall};
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax};
 pub use session::{

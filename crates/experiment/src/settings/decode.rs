@@ -8,6 +8,9 @@ use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMo
 
 use super::{CostsConfig, PolicyName, Wrong, is_default, or_none, wrong};
 
+/// Largest number of places to recall.
+const MOST_RECALLED: usize = 1 << 16;
+
 /// Default size of the texts for copies, in MiB.
 const LOOKUP_MB: usize = 64;
 
@@ -44,6 +47,13 @@ pub struct DecodeConfig {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub alternatives: usize,
+    /// Number of places of a target's text, where the drafter was wrong or unsure, that are recalled
+    /// where its hidden state is much like it was there, 0 to 65536: what the target said in such
+    /// places changes the drafter's probabilities, as far as it has foretold the target's text before.
+    /// Learns without updates of weights; the output distribution does not change. 0 recalls nothing.
+    #[serde(skip_serializing_if = "is_default")]
+    #[schemars(extend("default" = 0))]
+    pub recall: usize,
     /// Policy by which the draft length follows acceptance.
     pub policy: PolicyName,
     /// Threshold of `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint
@@ -120,6 +130,7 @@ impl Default for DecodeConfig {
             acceptance: Acceptance::Token,
             k: 4,
             alternatives: 0,
+            recall: 0,
             policy: PolicyName::Constant,
             threshold: 0.3,
             gamma: 0.5,
@@ -199,6 +210,10 @@ impl DecodeConfig {
         if self.alternatives > 16 {
             let message = format!("{} is outside 0 to 16", self.alternatives);
             wrongs.push(wrong("decode.alternatives", message));
+        }
+        if self.recall > MOST_RECALLED {
+            let message = format!("{} is outside 0 to {MOST_RECALLED}", self.recall);
+            wrongs.push(wrong("decode.recall", message));
         }
         if self.prompt_room() == Some(0) {
             let message = format!(

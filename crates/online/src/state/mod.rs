@@ -29,7 +29,7 @@ use adaptive_draft::{Chain, Controller, CopyRecord, MeasuredCosts};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use spec_decode::{History, Pair, SharedCorpus, SuffixCorpus, Totals};
+use spec_decode::{History, Pair, SharedCorpus, SharedRecall, SuffixCorpus, Totals};
 use vocab_align::TargetId;
 
 use crate::error::{Damage, OnlineError, Result};
@@ -60,6 +60,9 @@ pub struct ArmState {
     /// Records of copies and drafts by target: drafts that cost more than they save with one target
     /// may pay with another, whose steps take longer.
     pub copies: BTreeMap<String, CopyRecord>,
+    /// Places of text to recall, by target.
+    #[serde(default)]
+    pub recalls: BTreeMap<String, SharedRecall>,
     /// Statistics of draft lengths, one for each score in use, by name of the head.
     pub chains: BTreeMap<String, Vec<Chain>>,
     /// Costs of rounds as measured, by target, if decisions follow them.
@@ -106,6 +109,7 @@ impl ArmState {
             texts: _,
             histories,
             copies,
+            recalls,
             chains,
             costs,
             controller,
@@ -113,6 +117,7 @@ impl ArmState {
         } = later.clone();
         self.histories.extend(histories);
         self.copies.extend(copies);
+        self.recalls.extend(recalls);
         self.chains.extend(chains);
         self.costs.extend(costs);
         self.answers.extend(answers);

@@ -14,8 +14,8 @@ use crate::model::Rows;
 use crate::{Chance, LawError};
 
 pub use softmax::argmax;
-pub(crate) use softmax::sum;
 use softmax::{scale, weigh};
+pub(crate) use softmax::{sum, sum_of_exponentials};
 use truncate::truncate;
 
 /// Options that shape the distribution from which tokens are drawn, in the order in which they

@@ -110,6 +110,21 @@ pub(super) fn weigh(logits: &[f32], largest: f32, temperature: f64, law: &mut [f
     partial.iter().chain(&*rest).sum()
 }
 
+/// Sum of `e^(logit - largest)` of logits that are numbers or `-inf`, at most `largest`.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+pub(crate) fn sum_of_exponentials(logits: &[f32], largest: f32) -> f64 {
+    let largest = f64::from(largest);
+    let mut partial = [0.0; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for logits in chunks {
+        for lane in 0..LANES {
+            partial[lane] += exp(f64::from(logits[lane]) - largest);
+        }
+    }
+    let rest = rest.iter().map(|&logit| exp(f64::from(logit) - largest));
+    partial.into_iter().chain(rest).sum()
+}
+
 /// Multiplies all values by `factor`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub(super) fn scale(law: &mut [f64], factor: f64) {

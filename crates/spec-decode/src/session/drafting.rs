@@ -12,6 +12,7 @@ use crate::draft::{Draft, DraftRules, Drafting};
 use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::policy::LONGEST_COPY;
+use crate::recall::tail_of;
 use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
 use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
@@ -21,6 +22,8 @@ pub struct DraftingRound {
     pub(super) running: Running,
     copied: Vec<TargetId>,
     pub(super) drafting: Drafting,
+    /// Number of draft tokens before the draft, and the last of them.
+    before: (usize, Vec<DraftId>),
     clock: Clock,
 }
 
@@ -83,11 +86,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         running.serial = self.serial;
         running.cache = cache.map(NgramCache::generation);
         let clock = Clock::new();
-        let (copied, drafting) = self.begin_draft(&mut running, cache, policy)?;
+        let (copied, drafting, before) = self.begin_draft(&mut running, cache, policy)?;
         Ok(DraftingRound {
             running,
             copied,
             drafting,
+            before,
             clock,
         })
     }
@@ -121,6 +125,19 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     ) -> Result<(), SpecError> {
         self.check_round(&round.running)?;
         check_cache(self.config.mode, cache, &round.running)?;
+        let state = self.drafter.state();
+        let mut changed = None;
+        if let Some(recalling) = self.recalling.as_mut().filter(|_| !state.is_empty()) {
+            let mut own = Row::of(row.len());
+            own.copy_from_slice(row);
+            let (at, tail) = &round.before;
+            let drafted = round.drafting.drafted();
+            let before = [tail, drafted].concat();
+            let place = (at + drafted.len(), &before[..]);
+            recalling.advise(place, state, &mut own);
+            changed = Some(own);
+        }
+        let row = changed.as_deref().map_or(row, Vec::as_slice);
         let rules = self.rules(cache);
         let said = (row, self.drafter.state(), self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
@@ -143,6 +160,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             mut running,
             copied,
             drafting,
+            before: _,
             mut clock,
         } = round;
         let (drafted, fed, seconds) = drafting.end();
@@ -170,27 +188,29 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         })
     }
 
-    /// The looked-up tokens, and the draft that begins after them.
+    /// The looked-up tokens, the draft that begins after them, and the text before it.
     fn begin_draft(
         &mut self,
         running: &mut Running,
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Drafting), SpecError> {
+    ) -> Result<(Vec<TargetId>, Drafting, (usize, Vec<DraftId>)), SpecError> {
         let room = self.room();
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
         if wanted == 0 {
-            return Ok((copied, Drafting::default()));
+            return Ok((copied, Drafting::default(), (0, Vec::new())));
         }
         if running.untranslated > 0 {
             self.translate_back(running)?;
         }
+        self.settle_recall();
         let round = running.round;
         let ahead = self.context_behind(&copied);
         let ahead = ahead.map_err(SpecError::align(round))?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let reading = &mut running.reading;
+        let before = (ids.len(), tail_of(ids));
         let pending = reading.catch_up(&mut self.drafter, ids, (wanted, FEW), round)?;
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| ids.iter().copied().collect());
@@ -200,7 +220,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             None => self.spellable.clone(),
         };
         let drafting = Drafting::new(pending.tokens, roots, seen, (wanted, room));
-        Ok((copied, drafting))
+        Ok((copied, drafting, before))
     }
 
     /// Number of proposals that the target has room for, after the token before them.
