@@ -79,6 +79,14 @@ fn presets_are_the_methods_of_the_paper() {
 }
 
 #[test]
+fn recalling_leaves_a_trace() {
+    let text = "[[arm]]\npreset = \"SpD_DM\"\nset = { \"decode.recall\" = 64 }\n";
+    assert!(arms(text)[0].changes() && arms(text)[0].recalls());
+    let plain = "[[arm]]\npreset = \"autoregressive\"\nset = { \"decode.recall\" = 64 }\n";
+    assert!(!arms(plain)[0].changes());
+}
+
+#[test]
 fn looking_up_leaves_a_trace() {
     let text = "[[arm]]\npreset = \"SpD_DM\"\nset = { \"decode.lookup\" = \"prompt\" }\n";
     assert!(arms(text)[0].changes());

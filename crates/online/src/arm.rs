@@ -305,7 +305,11 @@ impl DraftingArm {
             Some(measured) => measured.costs(&given),
             None => given,
         };
-        let recall = self.known.recall(&arm.decode, &self.target);
+        let recall = match streamed {
+            true => self.known.recall(self.config.decode.recall, &self.target),
+            false => self.known.recalls.get(&self.target).cloned(),
+        };
+        let recall = recall.filter(|_| arm.recalls());
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let before = (record.clone(), costs.clone());
@@ -374,7 +378,6 @@ impl DraftingArm {
             session.change_drafter(|drafter| drafter.swap_weights(floor))?;
         }
         let done = done?;
-        session.settle_recall();
         let Onlookers {
             learning,
             drafts,

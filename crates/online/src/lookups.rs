@@ -1,10 +1,10 @@
-//! Prompt lookup of an arm, with the acceptance record of copies, and its recall.
+//! Prompt lookup of an arm, with the acceptance record of copies.
 
 use std::sync::Arc;
 
 use adaptive_draft::{CopyOrDraft, CopyRecord, Costs, Way};
 use experiment::{DecodeConfig, DraftSource, EXPLORE, Lookup};
-use spec_decode::{CopySource, DraftPolicy, History, SharedRecall, SuffixLookup};
+use spec_decode::{CopySource, DraftPolicy, History, SuffixLookup};
 
 use super::state::{ArmState, Texts};
 
@@ -33,19 +33,6 @@ impl ArmState {
                 Some(SuffixLookup::new(Some(corpus)).into())
             }
         }
-    }
-
-    /// The recall of a target; `None` if the arm has none.
-    pub(super) fn recall(&mut self, decode: &DecodeConfig, target: &str) -> Option<SharedRecall> {
-        if decode.recall == 0 {
-            return None;
-        }
-        let new = || SharedRecall::new(decode.recall);
-        let recall = self.recalls.entry(target.to_owned()).or_insert_with(new);
-        if recall.locked().capacity() != decode.recall {
-            recall.locked().resize(decode.recall);
-        }
-        Some(recall.clone())
     }
 
     /// Keeps the text of a streamed answer.

@@ -9,7 +9,7 @@
 //! text, so a target whose text the votes do not foretell costs little.
 //!
 //! The changed logits are the drafter's distribution q in all that follows. Like any other drafter's,
-//! it has no influence on the distribution of the output.
+//! it has no influence on the distribution of the output in a mode that is exact.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,6 +39,8 @@ const WEIGHTS: [f64; FEATURES] = [1.0, 2.4, 0.5];
 /// Step of the weights, divided by the root of their squared gradients so far (AdaGrad).
 const STEP: f64 = 0.1;
 const FEATURES: usize = 3;
+/// Largest magnitude of a weight.
+const WORST: f64 = 20.0;
 /// Probability of the drafter's best token below which its state is kept also if it was right.
 const UNSURE: f64 = 0.5;
 /// Number of tokens before a drafted one that show if the text went on as the draft assumed.
@@ -81,10 +83,11 @@ struct Written {
 impl From<Recall> for Written {
     fn from(recall: Recall) -> Self {
         let levels = recall.keys.as_flattened().iter();
+        let digit = |bits: u8| char::from_digit(u32::from(bits), 16).unwrap_or_default();
         Self {
             capacity: recall.capacity,
             keys: levels
-                .map(|level| format!("{:02x}", *level as u8))
+                .flat_map(|level| [*level as u8 >> 4, *level as u8 & 15].map(digit))
                 .collect(),
             tokens: recall.tokens.iter().map(|token| token.get()).collect(),
             next: recall.next,
@@ -110,8 +113,8 @@ impl TryFrom<Written> for Recall {
             && written.tokens.len() == kept
             && kept <= written.capacity
             && written.next < kept.max(1)
-            && written.weights.iter().all(|x| x.is_finite())
-            && written.squares.iter().all(|x| x.is_finite() && *x >= 0.0);
+            && written.weights.iter().all(|x| x.abs() <= WORST)
+            && written.squares.iter().all(|x| x.is_finite() && *x >= 1.0);
         match whole {
             true => Ok(Self {
                 capacity: written.capacity,
@@ -133,12 +136,18 @@ pub struct SharedRecall(Arc<Mutex<Recall>>);
 impl SharedRecall {
     /// An empty recall of at most `capacity` states.
     pub fn new(capacity: usize) -> Self {
-        Self(Arc::new(Mutex::new(Recall::new(capacity))))
+        Recall::new(capacity).into()
     }
 
     /// The recall; each change of it is whole, even if its holder panics.
     pub fn locked(&self) -> MutexGuard<'_, Recall> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl From<Recall> for SharedRecall {
+    fn from(recall: Recall) -> Self {
+        Self(Arc::new(Mutex::new(recall)))
     }
 }
 
@@ -152,8 +161,7 @@ impl Serialize for SharedRecall {
 
 impl<'de> Deserialize<'de> for SharedRecall {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let recall = Recall::deserialize(deserializer)?;
-        Ok(Self(Arc::new(Mutex::new(recall))))
+        Recall::deserialize(deserializer).map(Self::from)
     }
 }
 
@@ -247,15 +255,10 @@ impl Recall {
         votes
     }
 
-    /// Raises the logits of the tokens that are voted for at a state. Returns what to
-    /// [settle](Self::settle); `None`, with nothing changed, if state or logits cannot be read.
-    fn advise(&self, state: &[f32], logits: &mut [f32]) -> Option<Advice> {
-        let key = shortened(state)?;
-        let best = argmax(logits).ok()?;
-        let largest = logits[best];
-        let sum = sum_of_exponentials(logits, largest);
-        let own = (DraftId::new(best as u32), 1.0 / sum);
-        let all = f64::from(largest) + sum.ln();
+    /// Raises the logits of the tokens that are voted for in a place. Returns what to
+    /// [settle](Self::settle).
+    fn advise(&self, place: &Place, logits: &mut [f32]) -> Advice {
+        let Place { key, own, all } = *place;
         let mut votes = self.votes(&key);
         votes.retain(|(token, _)| token.index() < logits.len());
         // The sum of all probabilities with the voted tokens raised.
@@ -279,11 +282,11 @@ impl Recall {
             });
         }
         judged.iter_mut().for_each(|own| own.probability /= raised);
-        Some(Advice {
+        Advice {
             key,
             own,
             votes: judged,
-        })
+        }
     }
 
     /// Adds a state, and lets the weights follow its vote, now that the text is known to go on with
@@ -297,7 +300,8 @@ impl Recall {
                 };
                 let gradient: f64 = noted.votes.iter().map(of).sum();
                 self.squares[i] += gradient * gradient;
-                self.weights[i] += STEP * gradient / self.squares[i].sqrt();
+                let weight = self.weights[i] + STEP * gradient / self.squares[i].sqrt();
+                self.weights[i] = weight.clamp(-WORST, WORST);
             }
         }
         let (own, probability) = noted.own;
@@ -321,6 +325,30 @@ struct Judged {
     token: DraftId,
     numbers: [f64; FEATURES],
     probability: f64,
+}
+
+/// A place in a text, as the drafter sees it.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    key: Key,
+    /// The drafter's best token, and its probability.
+    own: (DraftId, f64),
+    /// The logarithm of the sum of the exponentials of its logits.
+    all: f64,
+}
+
+impl Place {
+    /// `None` for a state or logits that cannot be read.
+    fn of(state: &[f32], logits: &[f32]) -> Option<Self> {
+        let key = shortened(state)?;
+        let best = argmax(logits).ok()?;
+        let sum = sum_of_exponentials(logits, logits[best]);
+        Some(Self {
+            key,
+            own: (DraftId::new(best as u32), 1.0 / sum),
+            all: f64::from(logits[best]) + sum.ln(),
+        })
+    }
 }
 
 /// Result of [`Recall::advise`].
@@ -356,8 +384,11 @@ impl Recalling {
         state: &[f32],
         logits: &mut [f32],
     ) {
-        let advice = self.shared.locked().advise(state, logits);
-        if let Some(Advice { key, own, votes }) = advice.filter(|_| self.learns) {
+        let Some(place) = Place::of(state, logits) else {
+            return;
+        };
+        let Advice { key, own, votes } = self.shared.locked().advise(&place, logits);
+        if self.learns {
             let tail = before[before.len().saturating_sub(TAIL)..].to_vec();
             self.noted.push(Noted {
                 at,
@@ -497,7 +528,8 @@ mod tests {
             live(&mut recalling, 1, i, 3);
         }
         let mut row = logits();
-        let advice = shared.locked().advise(&state(1, 777), &mut row).unwrap();
+        let place = Place::of(&state(1, 777), &row).unwrap();
+        let advice = shared.locked().advise(&place, &mut row);
         for (at, before) in logits().into_iter().enumerate().filter(|(at, _)| *at != 3) {
             assert_eq!(row[at], before);
         }
@@ -571,7 +603,8 @@ mod tests {
             |written: &mut Written| written.capacity = 1,
             |written: &mut Written| written.next = 99,
             |written: &mut Written| written.weights[0] = f64::NAN,
-            |written: &mut Written| written.squares[0] = -1.0,
+            |written: &mut Written| written.weights[2] = 1e99,
+            |written: &mut Written| written.squares[0] = 0.0,
         ] {
             let mut written = Written::from(recall.clone());
             damaged(&mut written);
@@ -581,18 +614,20 @@ mod tests {
 
     #[test]
     fn states_that_cannot_be_read_change_nothing() {
-        let recall = Recall::new(16);
-        for state in [
+        let mut recalling = Recalling::new(SharedRecall::new(16), true);
+        let unread = [
             vec![],
             vec![0.0; 8],
             vec![f32::NAN; 8],
             vec![f32::INFINITY; 8],
-        ] {
+        ];
+        for state in unread {
             let mut row = logits();
-            assert!(recall.advise(&state, &mut row).is_none());
+            recalling.advise((1, &[DraftId(1)]), &state, &mut row);
             assert_eq!(row, logits());
         }
         let mut impossible = vec![f32::NAN, 1.0];
-        assert!(recall.advise(&state(1, 1), &mut impossible).is_none());
+        recalling.advise((1, &[DraftId(1)]), &state(1, 1), &mut impossible);
+        assert!(impossible[0].is_nan() && impossible[1] == 1.0 && recalling.noted.is_empty());
     }
 }

@@ -8,7 +8,7 @@ use cases::random::{Family, MIXED, Rough, across, lookup, within};
 use cases::{Setting, TOLERANCE};
 use spec_decode::{LanguageModel, VerifyMode};
 
-fn assert_exact<D: LanguageModel>(
+fn assert_exact<D: LanguageModel + Clone>(
     cases: std::ops::Range<u64>,
     setting: impl Fn(u64) -> Setting<D>,
 ) {
@@ -16,6 +16,13 @@ fn assert_exact<D: LanguageModel>(
         let off = setting(case).deviation();
         assert!(off < TOLERANCE, "case {case}: off by {off:e}");
     }
+}
+
+#[test]
+fn there_is_something_to_recall() {
+    let recalls = (0..100).map(|case| across(case, MIXED, VerifyMode::Exact).recall());
+    // As many as vote.
+    assert!(recalls.filter(|recall| recall.len() >= 8).count() > 50);
 }
 
 #[test]

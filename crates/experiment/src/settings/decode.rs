@@ -50,7 +50,8 @@ pub struct DecodeConfig {
     /// Number of places of a target's text, where the drafter was wrong or unsure, that are recalled
     /// where its hidden state is much like it was there, 0 to 65536: what the target said in such
     /// places changes the drafter's probabilities, as far as it has foretold the target's text before.
-    /// Learns without updates of weights; the output distribution does not change. 0 recalls nothing.
+    /// Learns without updates of weights. Exact modes stay exact; with `verify = "paper"` the output
+    /// depends on the drafter above temperature 0, on what it recalls too. 0 recalls nothing.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub recall: usize,

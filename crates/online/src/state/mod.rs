@@ -102,6 +102,19 @@ impl Texts {
 }
 
 impl ArmState {
+    /// The recall of a target, with room for `capacity` places; `None` if that is 0.
+    pub fn recall(&mut self, capacity: usize, target: &str) -> Option<SharedRecall> {
+        if capacity == 0 {
+            return None;
+        }
+        let new = || SharedRecall::new(capacity);
+        let recall = self.recalls.entry(target.to_owned()).or_insert_with(new);
+        if recall.locked().capacity() != capacity {
+            recall.locked().resize(capacity);
+        }
+        Some(recall.clone())
+    }
+
     /// Adds what `later` knows; where both know something, the later one counts.
     fn absorb(&mut self, later: &Self) {
         let Self {

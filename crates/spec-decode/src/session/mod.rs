@@ -273,12 +273,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// text to come if it `learns`. For drafters with a [state](LanguageModel::state); others draft
     /// as they do.
     pub fn recall_with(&mut self, recall: SharedRecall, learns: bool) {
+        self.settle_recall();
         self.recalling = Some(Recalling::new(recall, learns));
     }
 
-    /// Lets the recall, if there is one, learn the text that it has not taken in yet: that of the
-    /// last rounds.
-    pub fn settle_recall(&mut self) {
+    /// Lets the recall, if there is one, learn the text that it has not taken in yet.
+    fn settle_recall(&mut self) {
         if let Some(recalling) = &mut self.recalling {
             recalling.settle(self.context.ids());
         }
@@ -428,6 +428,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         };
         let read = self.translate_back(&mut running);
         self.running = Some(running);
+        self.settle_recall();
         read
     }
 

@@ -17,7 +17,7 @@ pub struct FakeModel<I> {
     ids: Vec<I>,
     /// Number of positions of every forward so far (prefill included).
     pub forwards: Vec<usize>,
-    /// Last row of the last forward, shown as the model's state.
+    /// Last row of the last forward, shown as the model's state, with 0 in place of `-inf`.
     state: Vec<f32>,
     /// Texts before the alternatives of the last forward, and these.
     scored: Vec<(Vec<I>, Vec<I>)>,
@@ -123,7 +123,11 @@ impl<I: TokenId> LanguageModel for FakeModel<I> {
         }
         self.state.clear();
         let last = logits.len().saturating_sub(self.vocab);
-        self.state.extend(&logits[last..]);
+        self.state.extend(
+            logits[last..]
+                .iter()
+                .map(|x| if x.is_finite() { *x } else { 0.0 }),
+        );
         Ok(())
     }
 

@@ -12,8 +12,9 @@ use random::Choices;
 use spec_decode::testkit::{FakeModel, Oracle, law_of};
 use spec_decode::{
     Acceptance, Chance, ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found,
-    History, LanguageModel, NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score,
-    Session, SessionConfig, SparseDraft, StreamName, SuffixCorpus, SuffixLookup,
+    History, LanguageModel, NoSink, Pair, Prompt, Purpose, Recall, Rows, Sampling, SamplingOptions,
+    Score, Session, SessionConfig, SharedRecall, SparseDraft, StreamName, SuffixCorpus,
+    SuffixLookup,
 };
 use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
@@ -166,12 +167,12 @@ impl DraftPolicy for StateDriven {
             open,
             ..
         } = *step;
-        assert!(!state.is_empty() && state == step.logits);
+        assert!(!state.is_empty() && state.len() == step.logits.len());
         self.stops(position, token, state, open)
     }
 }
 
-impl<D: LanguageModel> Setting<D> {
+impl<D: LanguageModel + Clone> Setting<D> {
     /// Models with the prompt of all tests, an empty cache, and one round of one drafted token.
     pub fn new(drafter: D, target: FakeModel<TargetId>, pair: Pair, config: SessionConfig) -> Self {
         Self {
@@ -378,11 +379,36 @@ impl<D: LanguageModel> Setting<D> {
         outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
     }
 
+    /// A recall of some responses of this pair.
+    pub fn recall(&self) -> Recall {
+        let shared = SharedRecall::new(64);
+        let (drafter, target) = (self.drafter.clone(), self.alone.target.clone());
+        let config = SessionConfig {
+            max_new_tokens: 6,
+            ..self.alone.config.clone()
+        };
+        let mut session =
+            Session::new(drafter, target, self.pair.clone(), config).expect("a valid session");
+        session.recall_with(shared.clone(), true);
+        let prompt = Prompt {
+            draft: &self.draft_prompt,
+            target: &self.alone.prompt,
+        };
+        for number in 0..12 {
+            let name = StreamName::new(9, number);
+            let k = &mut ConstantLength(self.k);
+            let done = session.generate(prompt, name, None, k, &mut NoSink);
+            done.expect("a response");
+        }
+        shared.locked().clone()
+    }
+
     /// Largest deviation of the distribution after some rounds, continued by the target alone, from
     /// the target's own.
     pub fn deviation(self) -> f64 {
         let alone = &self.alone;
         let (target, config) = (alone.target.clone(), alone.config.clone());
+        let filled = self.recall();
         let mut session =
             Session::new(self.drafter, target, self.pair, config).expect("a valid session");
         let mut cache = self.cache;
@@ -400,8 +426,8 @@ impl<D: LanguageModel> Setting<D> {
         let mut expected = Law::new();
         alone.extend(&[], 1.0, &mut expected);
         let mut worst: f64 = 0.0;
-        // Alternatives that are scored along change nothing.
-        for alternatives in [0, 3] {
+        // Alternatives that are scored along change nothing, and what the drafter recalls neither.
+        for (alternatives, recalls) in [(0, false), (3, false), (3, true)] {
             let config = SessionConfig {
                 alternatives,
                 ..alone.config.clone()
@@ -411,6 +437,9 @@ impl<D: LanguageModel> Setting<D> {
                 let dice = || Box::new(oracle.clone());
                 if let Some(history) = history.clone() {
                     session.look_up_in(history);
+                }
+                if recalls {
+                    session.recall_with(filled.clone().into(), true);
                 }
                 session.start_with(prompt, dice(), dice()).expect("starts");
                 for _ in 0..self.rounds {
