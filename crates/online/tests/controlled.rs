@@ -364,8 +364,9 @@ fn after_an_answer_that_fails_the_first_weights_are_still_the_first() {
         };
         let mut target = drafter.engine(settings).unwrap();
         let answered = arm.answer(&job.arms[0], &mut target, &question)?;
-        let rounds = answered.generation.rounds.into_iter();
-        Ok::<_, OnlineError>(rounds.map(|round| round.draft).collect::<Vec<_>>())
+        // The first one: a later round may rest, by the clock.
+        let mut rounds = answered.generation.rounds.into_iter();
+        Ok::<_, OnlineError>(rounds.next().map(|round| round.draft))
     };
     let prompts = [0, 6, 12];
     let first = prompts.map(|from| drafts(from, None).unwrap());

@@ -59,7 +59,7 @@ fn alternatives_save_rounds_of_an_answer_made_alone() {
     assert!(sum(&with) < sum(&without), "{with:?} and {without:?}");
 }
 
-/// What is recalled changes no greedy text; it saves rounds, and is kept.
+/// A recall changes no greedy text; it saves rounds, and is kept.
 #[test]
 fn what_is_recalled_saves_rounds_and_is_kept() {
     let rounds = |recall: usize| {
