@@ -165,13 +165,34 @@ impl<'de> Deserialize<'de> for SharedRecall {
     }
 }
 
+/// The text before a token: its number of draft tokens, and the last of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    count: usize,
+    tail: Vec<DraftId>,
+}
+
+impl Before {
+    pub(crate) fn of(ids: &[DraftId]) -> Self {
+        Self {
+            count: ids.len(),
+            tail: ids[ids.len().saturating_sub(TAIL)..].to_vec(),
+        }
+    }
+
+    /// The text with `more` tokens after it.
+    pub(crate) fn with(&self, more: &[DraftId]) -> Self {
+        Self {
+            count: self.count + more.len(),
+            ..Self::of(&[&self.tail, more].concat())
+        }
+    }
+}
+
 /// The drafter's state at a drafted token, whose truth is not known yet.
 #[derive(Clone, Debug)]
 struct Noted {
-    /// Number of tokens before it.
-    at: usize,
-    /// The last of these tokens.
-    tail: Vec<DraftId>,
+    before: Before,
     key: Key,
     /// The drafter's own best token, and its probability.
     own: (DraftId, f64),
@@ -376,23 +397,15 @@ impl Recalling {
         }
     }
 
-    /// Changes the drafter's logits at a token to be drafted after `before`, whose last tokens may
-    /// be given alone, `at` in all.
-    pub(crate) fn advise(
-        &mut self,
-        (at, before): (usize, &[DraftId]),
-        state: &[f32],
-        logits: &mut [f32],
-    ) {
+    /// Changes the drafter's logits at a token to be drafted.
+    pub(crate) fn advise(&mut self, before: Before, state: &[f32], logits: &mut [f32]) {
         let Some(place) = Place::of(state, logits) else {
             return;
         };
         let Advice { key, own, votes } = self.shared.locked().advise(&place, logits);
         if self.learns {
-            let tail = before[before.len().saturating_sub(TAIL)..].to_vec();
             self.noted.push(Noted {
-                at,
-                tail,
+                before,
                 key,
                 own,
                 votes,
@@ -407,19 +420,14 @@ impl Recalling {
         }
         let mut recall = self.shared.locked();
         for noted in self.noted.drain(..) {
-            let stands = text
-                .get(..noted.at)
-                .is_some_and(|text| text.ends_with(&noted.tail));
-            if let Some(truth) = text.get(noted.at).filter(|_| stands) {
+            let Before { count, tail } = &noted.before;
+            let before = text.get(..*count);
+            let stands = before.is_some_and(|before| before.ends_with(tail));
+            if let Some(truth) = text.get(*count).filter(|_| stands) {
                 recall.settle(&noted, *truth);
             }
         }
     }
-}
-
-/// The last tokens of a draft's context that [`Recalling::advise`] needs.
-pub(crate) fn tail_of(ids: &[DraftId]) -> Vec<DraftId> {
-    ids[ids.len().saturating_sub(TAIL)..].to_vec()
 }
 
 /// A state as levels: each of its values is added, with a sign, to a few of them, which keeps the
@@ -483,7 +491,7 @@ mod tests {
         let text = [7, 8, truth].map(DraftId);
         let mut row = logits();
         let state = state(direction, noise);
-        recalling.advise((2, &text[..2]), &state, &mut row);
+        recalling.advise(Before::of(&text[..2]), &state, &mut row);
         recalling.settle(&text);
         row
     }
@@ -568,9 +576,8 @@ mod tests {
         let mut recalling = Recalling::new(shared.clone(), true);
         let mut advise = |before: &[u32], text: &[u32]| {
             let ids = |raw: &[u32]| -> Vec<DraftId> { raw.iter().copied().map(DraftId).collect() };
-            let before = ids(before);
-            let at = (before.len(), &before[..]);
-            recalling.advise(at, &state(1, 1), &mut logits());
+            let before = Before::of(&ids(before));
+            recalling.advise(before, &state(1, 1), &mut logits());
             recalling.settle(&ids(text));
             shared.locked().len()
         };
@@ -623,11 +630,11 @@ mod tests {
         ];
         for state in unread {
             let mut row = logits();
-            recalling.advise((1, &[DraftId(1)]), &state, &mut row);
+            recalling.advise(Before::default(), &state, &mut row);
             assert_eq!(row, logits());
         }
         let mut impossible = vec![f32::NAN, 1.0];
-        recalling.advise((1, &[DraftId(1)]), &state(1, 1), &mut impossible);
+        recalling.advise(Before::default(), &state(1, 1), &mut impossible);
         assert!(impossible[0].is_nan() && impossible[1] == 1.0 && recalling.noted.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use crate::draft::{Draft, DraftRules, Drafting};
 use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::policy::LONGEST_COPY;
-use crate::recall::tail_of;
+use crate::recall::Before;
 use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
 use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
@@ -22,8 +22,8 @@ pub struct DraftingRound {
     pub(super) running: Running,
     copied: Vec<TargetId>,
     pub(super) drafting: Drafting,
-    /// Number of draft tokens before the draft, and the last of them.
-    before: (usize, Vec<DraftId>),
+    /// The text before the draft.
+    before: Before,
     clock: Clock,
 }
 
@@ -130,11 +130,8 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         if let Some(recalling) = self.recalling.as_mut().filter(|_| !state.is_empty()) {
             let mut own = Row::of(row.len());
             own.copy_from_slice(row);
-            let (at, tail) = &round.before;
-            let drafted = round.drafting.drafted();
-            let before = [tail, drafted].concat();
-            let place = (at + drafted.len(), &before[..]);
-            recalling.advise(place, state, &mut own);
+            let before = round.before.with(round.drafting.drafted());
+            recalling.advise(before, state, &mut own);
             changed = Some(own);
         }
         let row = changed.as_deref().map_or(row, Vec::as_slice);
@@ -194,12 +191,12 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         running: &mut Running,
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Drafting, (usize, Vec<DraftId>)), SpecError> {
+    ) -> Result<(Vec<TargetId>, Drafting, Before), SpecError> {
         let room = self.room();
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
         if wanted == 0 {
-            return Ok((copied, Drafting::default(), (0, Vec::new())));
+            return Ok((copied, Drafting::default(), Before::default()));
         }
         if running.untranslated > 0 {
             self.translate_back(running)?;
@@ -210,7 +207,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let ahead = ahead.map_err(SpecError::align(round))?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let reading = &mut running.reading;
-        let before = (ids.len(), tail_of(ids));
+        let before = Before::of(ids);
         let pending = reading.catch_up(&mut self.drafter, ids, (wanted, FEW), round)?;
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| ids.iter().copied().collect());
