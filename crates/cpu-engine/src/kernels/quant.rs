@@ -100,14 +100,16 @@ fn add_group<S: Simd, R: IntRow, const M: usize, const P: usize, const ROWS: usi
         assert!(w[p].len() == ROWS, "a panel ends inside a group");
     }
     assert!(x.len() == M * ROWS, "activations end inside a group");
-    for i in 0..ROWS {
-        if i % (FETCH_STEP / size_of::<R>()) == 0 {
-            fetch(simd, P, &w[0][i]);
-        }
-        for p in 0..P {
-            let wide = w[p][i].widen(simd);
-            for r in 0..M {
-                sums[r][p] = R::multiply(simd, sums[r][p], wide, &x[r * ROWS + i]);
+    // The inner loop is unrolled: nothing but multiplications stands between two prefetches.
+    let step = FETCH_STEP / size_of::<R>();
+    for first in (0..ROWS).step_by(step) {
+        fetch(simd, P, &w[0][first]);
+        for i in first..first + step {
+            for p in 0..P {
+                let wide = w[p][i].widen(simd);
+                for r in 0..M {
+                    sums[r][p] = R::multiply(simd, sums[r][p], wide, &x[r * ROWS + i]);
+                }
             }
         }
     }
