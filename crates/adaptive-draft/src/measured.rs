@@ -125,19 +125,32 @@ impl MeasuredCosts {
         // The cost of a length that few rounds had is estimated from the length before it, plus the
         // given rise or the measured one, whichever is more. Given costs of another machine may be
         // too low for long drafts, which would then be made until the estimate is corrected.
+        //
+        // Longer forwards take no less time: where means fall, by chance, their lengths share a mean
+        // (isotonic regression). With the largest mean so far in its place, one length that was
+        // measured too high made all longer ones seem to cost no more than it.
         let list = |sums: &[[f64; 2]], known: usize, cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let slope = slope(sums) / step;
-            let mut least: f64 = 0.0;
-            let each = (0..(sums.len() + 2).max(known)).map(|i| {
-                let guess = match i {
-                    0 => cost(1),
-                    _ => least + (cost(i + 1) - cost(i)).max(slope),
+            // Lengths that share a mean: their number, the mean, and its weight in rounds.
+            let mut shared: Vec<(usize, f64, f64)> = Vec::new();
+            for i in 0..(sums.len() + 2).max(known) {
+                let guess = match shared.last() {
+                    Some((_, before, _)) => before + (cost(i + 1) - cost(i)).max(slope),
+                    None => cost(1),
                 };
                 let [rounds, seconds] = sums.get(i).copied().unwrap_or_default();
-                least = least.max((seconds / step + PRIOR * guess) / (rounds + PRIOR));
-                least
-            });
-            each.collect()
+                let weight = rounds + PRIOR;
+                let mut last = (1, (seconds / step + PRIOR * guess) / weight, weight);
+                while let Some((count, mean, weight)) = shared.pop_if(|(_, mean, _)| *mean > last.1)
+                {
+                    let all = weight + last.2;
+                    last = (count + last.0, (mean * weight + last.1 * last.2) / all, all);
+                }
+                shared.push(last);
+            }
+            let each = shared.into_iter();
+            each.flat_map(|(count, mean, _)| std::iter::repeat_n(mean, count))
+                .collect()
         };
         let (drafts, positions) = (given.draft.len(), given.verify.len());
         Costs {
@@ -406,6 +419,21 @@ mod tests {
             assert!((found.verify(1 + drafted) - expected).abs() < 0.01);
         }
         assert!((found.round - 0.05).abs() < 0.01, "{}", found.round);
+    }
+
+    #[test]
+    fn a_length_that_was_measured_too_high_does_not_set_the_cost_of_longer_ones() {
+        let mut measured = MeasuredCosts::default();
+        for (positions, times, step) in [(1, 20, 1.0), (2, 2, 1.6), (3, 20, 1.1), (4, 20, 1.2)] {
+            for _ in 0..times {
+                measured.observe_forward(positions, 0.05 * step);
+            }
+        }
+        let costs = measured.costs(&Costs::default());
+        costs.check().unwrap();
+        let steps = |positions: usize| costs.verify(positions) / costs.verify(1);
+        assert!((1.05..1.2).contains(&steps(3)), "{costs:?}");
+        assert!((1.15..1.25).contains(&steps(4)), "{costs:?}");
     }
 
     #[test]

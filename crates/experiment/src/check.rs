@@ -231,7 +231,10 @@ fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     match all.iter().find(|other| other.name == *name) {
         None => wrongs.push(wrong(key, format!("there is no arm `{name}`"))),
         Some(lender) if !lender.changes() => {
-            wrongs.push(wrong(key, format!("`{name}` neither learns nor caches")));
+            wrongs.push(wrong(
+                key,
+                format!("`{name}` neither learns nor caches nor recalls"),
+            ));
         }
         Some(lender) if arm.uses_cache() && arm.cache.source != lender.cache.source => {
             let message = format!("`{name}` has no such n-grams; must be as there, or \"none\"");
@@ -316,7 +319,10 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
         ),
         ("decode.lookup", !(begins && decode.lookup != Lookup::Off)),
         ("decode.controller", !(begins && decode.controller)),
-        ("decode.recall", !(begins && arm.recalls())),
+        (
+            "decode.recall",
+            !arm.recalls() || (!begins && arm.decode.recall == before.decode.recall),
+        ),
         ("learn.objective", arm.learns() == before.learns()),
         (
             "learn.lora",

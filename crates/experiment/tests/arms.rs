@@ -190,11 +190,11 @@ fn borrowing_is_checked() {
     );
     says(
         &with("learnt_by = \"SpD_DM\""),
-        &["`SpD_DM` neither learns nor caches"],
+        &["`SpD_DM` neither learns nor caches nor recalls"],
     );
     says(
         &with("learnt_by = \"b\""),
-        &["`b` neither learns nor caches"],
+        &["`b` neither learns nor caches nor recalls"],
     );
     let learns = with("learnt_by = \"L_DM\"\nset = { \"learn.objective\" = \"hybrid\" }");
     says(&learns, &["it learns itself"]);

@@ -305,11 +305,11 @@ impl DraftingArm {
             Some(measured) => measured.costs(&given),
             None => given,
         };
-        let recall = match streamed {
-            true => self.known.recall(self.config.decode.recall, &self.target),
-            false => self.known.recalls.get(&self.target).cloned(),
+        let recall = match (arm.recalls(), streamed) {
+            (false, _) => None,
+            (true, true) => self.known.recall(arm.decode.recall, &self.target),
+            (true, false) => self.known.recalls.get(&self.target).cloned(),
         };
-        let recall = recall.filter(|_| arm.recalls());
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let before = (record.clone(), costs.clone());

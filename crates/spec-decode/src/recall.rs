@@ -3,10 +3,11 @@
 //! A drafter errs in similar ways at similar places. Where it was wrong or unsure, a [`Recall`] keeps
 //! the drafter's last hidden state, shortened, beside the token that the target's text went on with.
 //! When the drafter drafts, the nearest of these states vote for the next token, as in language
-//! models with a store of neighbours (kNN-LM, Khandelwal et al., 2020). The logits of the voted tokens
-//! rise by a weighted sum of three numbers: the token's share of the vote, that share times the
-//! closeness of its nearest state, and 1. The weights follow the gradient of the likelihood of the
-//! text, so a target whose text the votes do not foretell costs little.
+//! models with a store of neighbours (kNN-LM, Khandelwal et al., 2020). To the logits of the voted
+//! tokens a weighted sum of three numbers is added: the token's share of the vote, that share times
+//! the closeness of its nearest state, and 1. A token less probable than e^-9 starts from there. The
+//! weights follow the gradient of the likelihood of the text, so a target whose text the votes do not
+//! foretell costs little.
 //!
 //! The changed logits are the drafter's distribution q in all that follows. Like any other drafter's,
 //! it has no influence on the distribution of the output in a mode that is exact.
@@ -29,12 +30,12 @@ const SCALE: f32 = 317.0;
 const NEIGHBOURS: usize = 8;
 /// Weight of a vote: e to this times the cosine of the two states.
 const SHARPNESS: f32 = 20.0;
-/// Cosine from which on a state is close, and the inverse of what it then lacks to 1.
+/// Cosine from which on a state is close, and the factor that takes the rest up to 1 to 1.
 const CLOSE: (f32, f32) = (0.8, 5.0);
 /// Least logarithm of the probability from which a voted token rises.
 const LEAST: f64 = -9.0;
 /// Weights of a vote before any text: those of a drafter of 135 million parameters after some hundred
-/// answers of a target of 1.5 billion.
+/// answers of a target of half a billion.
 const WEIGHTS: [f64; FEATURES] = [1.0, 2.4, 0.5];
 /// Step of the weights, divided by the root of their squared gradients so far (AdaGrad).
 const STEP: f64 = 0.1;
@@ -55,7 +56,7 @@ type Voted = (DraftId, [f64; FEATURES]);
 /// States of a drafter, with the tokens that a target's text went on with.
 ///
 /// It keeps a number of states, of which the oldest go first. In a file the states are a text of two
-/// digits a level.
+/// hexadecimal digits a level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Written", try_from = "Written")]
 pub struct Recall {
@@ -276,10 +277,9 @@ impl Recall {
         votes
     }
 
-    /// Raises the logits of the tokens that are voted for in a place. Returns what to
-    /// [settle](Self::settle).
-    fn advise(&self, place: &Place, logits: &mut [f32]) -> Advice {
-        let Place { key, own, all } = *place;
+    /// Changes the logits of the tokens that are voted for in a place. Returns these tokens with their
+    /// new probabilities, for [`settle`](Self::settle).
+    fn advise(&self, &Place { key, all, .. }: &Place, logits: &mut [f32]) -> Vec<Judged> {
         let mut votes = self.votes(&key);
         votes.retain(|(token, _)| token.index() < logits.len());
         // The sum of all probabilities with the voted tokens raised.
@@ -303,11 +303,7 @@ impl Recall {
             });
         }
         judged.iter_mut().for_each(|own| own.probability /= raised);
-        Advice {
-            key,
-            own,
-            votes: judged,
-        }
+        judged
     }
 
     /// Adds a state, and lets the weights follow its vote, now that the text is known to go on with
@@ -372,13 +368,6 @@ impl Place {
     }
 }
 
-/// Result of [`Recall::advise`].
-struct Advice {
-    key: Key,
-    own: (DraftId, f64),
-    votes: Vec<Judged>,
-}
-
 /// A session's use of a recall: what it noted at drafted tokens waits until the text is known.
 #[derive(Debug)]
 pub(crate) struct Recalling {
@@ -402,8 +391,9 @@ impl Recalling {
         let Some(place) = Place::of(state, logits) else {
             return;
         };
-        let Advice { key, own, votes } = self.shared.locked().advise(&place, logits);
+        let votes = self.shared.locked().advise(&place, logits);
         if self.learns {
+            let Place { key, own, .. } = place;
             self.noted.push(Noted {
                 before,
                 key,

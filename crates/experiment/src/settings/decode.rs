@@ -47,11 +47,12 @@ pub struct DecodeConfig {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub alternatives: usize,
-    /// Number of places of a target's text, where the drafter was wrong or unsure, that are recalled
-    /// where its hidden state is much like it was there, 0 to 65536: what the target said in such
-    /// places changes the drafter's probabilities, as far as it has foretold the target's text before.
-    /// Learns without updates of weights. Exact modes stay exact; with `verify = "paper"` the output
-    /// depends on the drafter above temperature 0, on what it recalls too. 0 recalls nothing.
+    /// Number of the drafter's hidden states, 0 to 65536, that are kept from places where it was wrong
+    /// or unsure, each with the token that the target said there. Where its state is much like a kept
+    /// one, that token becomes more probable, by as much as has paid so far. Learns without updates of
+    /// weights. Drafters without a hidden state, and prompt lookup, recall nothing. Exact modes stay
+    /// exact; with `verify = "paper"` the output depends on the drafter above temperature 0, on what it
+    /// recalls too. 0 keeps none.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub recall: usize,

@@ -75,9 +75,10 @@ pub struct ServiceArgs {
     /// processor.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
     alternatives: Option<usize>,
-    /// Number of places, up to 65536, where the drafter was wrong or unsure, at which it recalls what
-    /// the target said there when its hidden state is much like it was: learning without updates of
-    /// weights. Not with --no-learn, and not where users are kept apart.
+    /// Number of the drafter's hidden states, up to 65536, that are kept from places where it was wrong
+    /// or unsure, each with the token that the target said there. Where its state is much like a kept
+    /// one, that token becomes more probable. Learns without updates of weights. Not with --no-learn,
+    /// and not where users are kept apart.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=65536))]
     recall: usize,
     /// Draft and learn at any cost. By default, if anything is learnt, the drafter rests while

@@ -136,7 +136,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         }
         let row = changed.as_deref().map_or(row, Vec::as_slice);
         let rules = self.rules(cache);
-        let said = (row, self.drafter.state(), self.drafter.abstains());
+        let said = (row, state, self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
         let taken = round.drafting.take(said, &rules, policy, dice);
         taken.map_err(SpecError::law(Role::Drafter, round.running.round))

@@ -124,6 +124,8 @@ pub struct StateDriven {
     pub seed: u64,
     pub k: usize,
     pub path: u64,
+    /// True if a recall may have changed the logits.
+    pub recalls: bool,
 }
 
 impl StateDriven {
@@ -168,6 +170,9 @@ impl DraftPolicy for StateDriven {
             ..
         } = *step;
         assert!(!state.is_empty() && state.len() == step.logits.len());
+        // A fake model's state is its logits.
+        let own = |(state, logit): (&f32, &f32)| state == logit || !logit.is_finite();
+        assert!(self.recalls || state.iter().zip(step.logits).all(own));
         self.stops(position, token, state, open)
     }
 }
@@ -293,6 +298,7 @@ impl<D: LanguageModel + Clone> Setting<D> {
             seed: self.policy,
             k: self.k,
             path: 0,
+            recalls: false,
         };
         let outcomes = law_of(|oracle| {
             let dice = || Box::new(oracle.clone());
@@ -422,6 +428,7 @@ impl<D: LanguageModel + Clone> Setting<D> {
             seed: self.policy,
             k: self.k,
             path: 0,
+            recalls: false,
         };
         let mut expected = Law::new();
         alone.extend(&[], 1.0, &mut expected);
@@ -438,6 +445,7 @@ impl<D: LanguageModel + Clone> Setting<D> {
                 if let Some(history) = history.clone() {
                     session.look_up_in(history);
                 }
+                driven.recalls = recalls;
                 if recalls {
                     session.recall_with(filled.clone().into(), true);
                 }
