@@ -12,9 +12,11 @@
 
 use vocab_align::{DraftId, TargetId, TokenId};
 
-use crate::buffer::Row;
 use crate::lexicon::DirectMap;
-use crate::sampling::Sampling;
+use crate::sampling::{argmax, argmax_without, sum_of_exponentials};
+
+/// Number of the most probable other tokens of which one must stand for a target token.
+const OTHERS: usize = 8;
 
 /// A token that may stand in place of a drafted one.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -109,24 +111,28 @@ impl Seconds {
     /// Notes a drafted token, given the drafter's raw logits; without them there is no second choice
     /// in its place, and nothing is known of what comes after it.
     pub(crate) fn note(&mut self, first: DraftId, logits: &[f32], direct: &DirectMap) {
-        let mut law = Row::of(logits.len());
-        let one = Sampling::new(1.0).ok();
-        let known = one.and_then(|one| one.law(logits, &mut law).ok());
-        if known.is_none() {
+        let Ok(top) = argmax(logits) else {
             self.found.push(None);
             self.stands.push(0.0);
             return;
-        }
-        let mut best: Option<Second> = None;
-        for (column, &mass) in law.iter().enumerate() {
-            if mass > best.map_or(0.0, |best| best.mass) && column != first.index() {
-                let target = direct.target_of(DraftId::new(column as u32));
-                best = target.map(|target| Second { target, mass }).or(best);
-            }
-        }
-        let own = law.get(first.index()).copied().unwrap_or(0.0);
+        };
+        let all = sum_of_exponentials(logits, logits[top]);
+        let mass = |logit: f32| (f64::from(logit) - f64::from(logits[top])).exp() / all;
+        let own = logits.get(first.index()).map_or(0.0, |own| mass(*own));
+        let mut others = vec![first.index()];
+        let second = std::iter::from_fn(|| {
+            let column = argmax_without(logits, &others)?;
+            let at = others.partition_point(|other| *other < column);
+            others.insert(at, column);
+            Some(column)
+        });
+        let second = second.take(OTHERS).find_map(|column| {
+            let target = direct.target_of(DraftId::new(column as u32))?;
+            let mass = mass(logits[column]);
+            Some(Second { target, mass })
+        });
         self.stands.push(self.stands(self.found.len()) * own);
-        self.found.push(best);
+        self.found.push(second);
     }
 
     /// The second choice in place of a drafted token.
@@ -169,6 +175,30 @@ mod tests {
         assert_eq!(lengths(9, 0.0), [(1, 2), (2, 1), (3, 1)]);
         assert_eq!(lengths(9, 0.195), [(1, 1), (3, 1)]);
         assert_eq!(lengths(9, 0.5), []);
+    }
+
+    #[test]
+    fn the_second_choice_is_the_most_probable_other_token_that_the_target_has() {
+        // Tokens 0, 3 and 4 stand for target tokens.
+        let pairs = [(0, 10), (3, 13), (4, 14)].map(|(a, b)| (DraftId(a), TargetId(b)));
+        let direct = DirectMap::from_pairs(&pairs, 6, 20);
+        let second = |first: u32, logits: &[f32]| {
+            let mut seconds = Seconds::default();
+            seconds.note(DraftId(first), logits, &direct);
+            let found = seconds.of(0).map(|second| (second.target.0, second.mass));
+            (found, seconds.stands(1))
+        };
+        let ln = |p: [f32; 6]| p.map(f32::ln);
+        let (found, stands) = second(1, &ln([0.1, 0.4, 0.2, 0.2, 0.1, 0.0]));
+        let (target, mass) = found.unwrap();
+        assert_eq!(target, 13);
+        assert!((mass - 0.2).abs() < 1e-6 && (stands - 0.4).abs() < 1e-6);
+        // Of equal ones the first; the drafted one is no second choice.
+        assert_eq!(second(3, &ln([0.2, 0.0, 0.0, 0.6, 0.2, 0.0])).0.unwrap().0, 10);
+        // No other token has a chance that the target has.
+        assert_eq!(second(3, &ln([0.0, 0.3, 0.3, 0.4, 0.0, 0.0])).0, None);
+        let (found, stands) = second(3, &[f32::NAN; 6]);
+        assert!(found.is_none() && stands == 0.0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{Chance, LawError};
 
 pub use softmax::argmax;
 use softmax::{scale, weigh};
-pub(crate) use softmax::{sum, sum_of_exponentials};
+pub(crate) use softmax::{argmax_without, sum, sum_of_exponentials};
 use truncate::truncate;
 
 /// Options that shape the distribution from which tokens are drawn, in the order in which they

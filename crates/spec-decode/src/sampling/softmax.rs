@@ -28,6 +28,22 @@ pub fn argmax(logits: &[f32]) -> Result<usize, LawError> {
         })
 }
 
+/// Column of the largest logit that is in none of the columns `without`, which rise; `None` if no
+/// other has a chance.
+pub(crate) fn argmax_without(logits: &[f32], without: &[usize]) -> Option<usize> {
+    let (mut best, mut start) = (None, 0);
+    for end in without.iter().copied().chain([logits.len()]) {
+        let found = logits.get(start..end).and_then(|part| argmax(part).ok());
+        if let Some(column) = found.map(|column| start + column)
+            && best.is_none_or(|best: usize| logits[column] > logits[best])
+        {
+            best = Some(column);
+        }
+        start = end + 1;
+    }
+    best
+}
+
 fn largest(logits: &[f32]) -> Result<f32, LawError> {
     largest_possible(logits).ok_or_else(|| {
         let at = logits.iter().position(|&logit| is_impossible(logit));
