@@ -194,7 +194,10 @@ mod tests {
         assert_eq!(target, 13);
         assert!((mass - 0.2).abs() < 1e-6 && (stands - 0.4).abs() < 1e-6);
         // Of equal ones the first; the drafted one is no second choice.
-        assert_eq!(second(3, &ln([0.2, 0.0, 0.0, 0.6, 0.2, 0.0])).0.unwrap().0, 10);
+        assert_eq!(
+            second(3, &ln([0.2, 0.0, 0.0, 0.6, 0.2, 0.0])).0.unwrap().0,
+            10
+        );
         // No other token has a chance that the target has.
         assert_eq!(second(3, &ln([0.0, 0.3, 0.3, 0.4, 0.0, 0.0])).0, None);
         let (found, stands) = second(3, &[f32::NAN; 6]);

@@ -533,8 +533,8 @@ mod tests {
         }
         let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
         let expected = f64::from(row[3]).exp() / sum;
-        let [voted] = &advice.votes[..] else {
-            panic!("{:?}", advice.votes);
+        let [voted] = &advice[..] else {
+            panic!("{advice:?}");
         };
         assert_eq!(voted.token, DraftId(3));
         assert!((voted.probability - expected).abs() < 1e-6);

@@ -14,8 +14,8 @@ use crate::model::Rows;
 use crate::{Chance, LawError};
 
 pub use softmax::argmax;
-use softmax::{scale, weigh};
 pub(crate) use softmax::{argmax_without, sum, sum_of_exponentials};
+use softmax::{scale, weigh};
 use truncate::truncate;
 
 /// Options that shape the distribution from which tokens are drawn, in the order in which they
