@@ -131,25 +131,26 @@ impl MeasuredCosts {
         // measured too high made all longer ones seem to cost no more than it.
         let list = |sums: &[[f64; 2]], known: usize, cost: &dyn Fn(usize) -> f64| -> Vec<f64> {
             let slope = slope(sums) / step;
-            // Lengths that share a mean: their number, the mean, and its weight in rounds.
-            let mut shared: Vec<(usize, f64, f64)> = Vec::new();
+            let mut shared: Vec<Shared> = Vec::new();
             for i in 0..(sums.len() + 2).max(known) {
                 let guess = match shared.last() {
-                    Some((_, before, _)) => before + (cost(i + 1) - cost(i)).max(slope),
+                    Some(before) => before.mean + (cost(i + 1) - cost(i)).max(slope),
                     None => cost(1),
                 };
                 let [rounds, seconds] = sums.get(i).copied().unwrap_or_default();
-                let weight = rounds + PRIOR;
-                let mut last = (1, (seconds / step + PRIOR * guess) / weight, weight);
-                while let Some((count, mean, weight)) = shared.pop_if(|(_, mean, _)| *mean > last.1)
-                {
-                    let all = weight + last.2;
-                    last = (count + last.0, (mean * weight + last.1 * last.2) / all, all);
+                let rounds = rounds + PRIOR;
+                let mut last = Shared {
+                    lengths: 1,
+                    mean: (seconds / step + PRIOR * guess) / rounds,
+                    rounds,
+                };
+                while let Some(before) = shared.pop_if(|before| before.mean > last.mean) {
+                    last = before.with(&last);
                 }
                 shared.push(last);
             }
             let each = shared.into_iter();
-            each.flat_map(|(count, mean, _)| std::iter::repeat_n(mean, count))
+            each.flat_map(|own| std::iter::repeat_n(own.mean, own.lengths))
                 .collect()
         };
         let (drafts, positions) = (given.draft.len(), given.verify.len());
@@ -157,6 +158,24 @@ impl MeasuredCosts {
             draft: list(&self.draft, drafts, &|n| given.draft(n)),
             verify: list(&self.verify, positions, &|n| given.verify(n)),
             round: (self.rest[1] / step + PRIOR * given.round) / (self.rest[0] + PRIOR),
+        }
+    }
+}
+
+/// Neighbouring lengths that share a mean.
+struct Shared {
+    lengths: usize,
+    mean: f64,
+    rounds: f64,
+}
+
+impl Shared {
+    fn with(&self, other: &Self) -> Self {
+        let rounds = self.rounds + other.rounds;
+        Self {
+            lengths: self.lengths + other.lengths,
+            mean: (self.mean * self.rounds + other.mean * other.rounds) / rounds,
+            rounds,
         }
     }
 }
