@@ -20,7 +20,7 @@ const MOST: f64 = 3.0;
 ///
 /// A machine has slow periods. A length measured in one would look expensive, would be avoided, and
 /// so would not be measured again. All sums therefore follow the machine's pace, which each round
-/// shows for its own length. A round counts as at most three times its usual seconds.
+/// shows for its own length, that of drafts apart from the rest. A round counts as at most three times its usual seconds.
 ///
 /// Decisions based on them depend on the machine, so two runs may decide differently. The
 /// distribution of the output does not change, since no decision depends on the target's draws in
@@ -74,17 +74,29 @@ impl MeasuredCosts {
         let expected = usual(&self.verify, at);
         let judged = (timings.target + timings.verify).min(MOST * expected);
         let rest = (timings.translate + timings.commit).min(MOST * usual(&[self.rest], 0));
-        let pace = match judged / expected {
-            ratio if ratio > 0.0 => ratio.powf(1.0 / PACE_MEMORY),
-            _ => 1.0,
+        let pace = |ratio: f64| match ratio > 0.0 {
+            true => ratio.powf(1.0 / PACE_MEMORY),
+            false => 1.0,
         };
-        let all = self.draft.iter_mut().chain(&mut self.verify);
-        for [rounds, seconds] in all.chain([&mut self.rest]) {
+        let judging = pace(judged / expected);
+        let last = outcome.draft.len().checked_sub(1);
+        let drafted = last.map(|last| timings.draft.min(MOST * usual(&self.draft, last)));
+        // Drafts have a pace of their own where their length is known. Those measured before the
+        // first round cost less than those of rounds, which begin with tokens that the drafter has
+        // not read; if only the lengths that rounds have had followed, the others would look cheap.
+        let known = last.and_then(|last| mean(self.draft.get(last)?));
+        let drafting = match (drafted, known) {
+            (Some(drafted), Some(known)) => pace(drafted / known),
+            _ => judging,
+        };
+        let all = self.verify.iter_mut().chain([&mut self.rest]);
+        let all = all.map(|sum| (sum, judging));
+        for ([rounds, seconds], pace) in all.chain(self.draft.iter_mut().map(|sum| (sum, drafting)))
+        {
             *rounds *= KEEP;
             *seconds *= KEEP * pace;
         }
-        if let Some(last) = outcome.draft.len().checked_sub(1) {
-            let drafted = timings.draft.min(MOST * usual(&self.draft, last));
+        if let Some((last, drafted)) = last.zip(drafted) {
             add(&mut self.draft, last, 1.0, drafted);
         }
         add(&mut self.verify, at, 1.0, judged);
@@ -341,11 +353,15 @@ fn slope(sums: &[[f64; 2]]) -> f64 {
 /// Mean seconds of the length with this index or, if few rounds had it, of all lengths. Infinite as
 /// long as too little is known.
 fn usual(sums: &[[f64; 2]], at: usize) -> f64 {
-    let known = |[rounds, seconds]: &[f64; 2]| *rounds >= PRIOR && *seconds > 0.0;
     let all = [0, 1].map(|what| sums.iter().map(|sum| sum[what]).sum());
     let own = sums.get(at).copied();
-    let found = own.into_iter().chain([all]).find(known);
-    found.map_or(f64::INFINITY, |[rounds, seconds]| seconds / rounds)
+    let found = own.iter().chain([&all]).find_map(mean);
+    found.unwrap_or(f64::INFINITY)
+}
+
+/// Mean seconds of these rounds; `None` if there are few.
+fn mean([rounds, seconds]: &[f64; 2]) -> Option<f64> {
+    (*rounds >= PRIOR && *seconds > 0.0).then(|| seconds / rounds)
 }
 
 /// Adds so many rounds of `seconds` each.

@@ -96,7 +96,11 @@ impl World {
             by_frozen += usize::from(own < frozen);
         }
         let [learner, frozen] = [by_learner, by_frozen].map(|n| n as f64 / TOKENS as f64);
-        Agreed { learner, frozen }
+        Agreed {
+            learner,
+            frozen,
+            positions: TOKENS as f64,
+        }
     }
 
     fn stream(&self, mut by: By<'_>, seed: u64) -> Stream {

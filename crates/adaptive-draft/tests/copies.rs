@@ -190,6 +190,7 @@ fn without_first_weights_a_worse_learner_still_drafts() {
     let worse = Agreed {
         learner: 0.4,
         frozen: 0.6,
+        positions: 128.0,
     };
     controller.learnt("target", 1.0, Some(worse));
     assert_eq!(controller.open_held_out().way(), Way::Frozen);

@@ -227,6 +227,11 @@ impl<'a> Batch<'a> {
         (compared > 0.0).then(|| agreed / compared)
     }
 
+    /// Number of positions that [`agreed`](Self::agreed) is the share of.
+    pub fn compared(graded: Graded) -> f64 {
+        graded.terms[3]
+    }
+
     /// The number that the n-gram term is averaged over.
     fn ngram_count(&self) -> f64 {
         match self.terms {

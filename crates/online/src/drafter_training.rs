@@ -258,6 +258,7 @@ impl DrafterTraining {
                 Some(Agreed {
                     learner: Batch::agreed(graded)?,
                     frozen: Batch::agreed(first)?,
+                    positions: Batch::compared(graded),
                 })
             });
             let losses = batch.losses(graded);

@@ -22,7 +22,7 @@ const OTHERS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Second {
     pub(crate) target: TargetId,
-    /// The drafter's probability of it, at temperature 1.
+    /// The drafter's probability of it at temperature 1 or, in [`Chances`], the target's.
     pub(crate) mass: f64,
 }
 
@@ -89,22 +89,13 @@ pub(crate) fn instead(copied: f64, drafted: f64) -> f64 {
     copied * (1.0 - drafted) / (1.0 - copied * drafted).max(1e-9)
 }
 
-/// Second choices of a draft in progress, and how likely the draft is.
-#[derive(Clone, Debug)]
+/// Second choices of a draft in progress, and the probabilities of its tokens.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seconds {
     /// One a drafted token, if there is any.
     found: Vec<Option<Second>>,
-    /// The drafter's probability of the whole draft up to a token, from before the first one.
-    stands: Vec<f64>,
-}
-
-impl Default for Seconds {
-    fn default() -> Self {
-        Self {
-            found: Vec::new(),
-            stands: vec![1.0],
-        }
-    }
+    /// The drafter's probability of each drafted token, at temperature 1; 0 if it is not known.
+    masses: Vec<f64>,
 }
 
 impl Seconds {
@@ -113,7 +104,7 @@ impl Seconds {
     pub(crate) fn note(&mut self, first: DraftId, logits: &[f32], direct: &DirectMap) {
         let Ok(top) = argmax(logits) else {
             self.found.push(None);
-            self.stands.push(0.0);
+            self.masses.push(0.0);
             return;
         };
         let all = sum_of_exponentials(logits, logits[top]);
@@ -131,17 +122,49 @@ impl Seconds {
             let mass = mass(logits[column]);
             Some(Second { target, mass })
         });
-        self.stands.push(self.stands(self.found.len()) * own);
+        self.masses.push(own);
         self.found.push(second);
     }
 
+    /// Chances of a draft and of its second choices, given the probability with which the target
+    /// says a drafted token by its position and the drafter's probability.
+    pub(crate) fn chances(&self, acceptance: impl Fn(usize, f64) -> f64) -> Chances {
+        let mut stands = vec![1.0];
+        let mut seconds = Vec::new();
+        for (position, (mass, second)) in self.masses.iter().zip(&self.found).enumerate() {
+            let own = match *mass > 0.0 {
+                true => acceptance(position, *mass).clamp(0.0, 1.0),
+                false => 0.0,
+            };
+            // A drafted token that is accepted more or less often than the drafter believes leaves
+            // less or more for all others, and to each its share.
+            let left = (1.0 - own) / (1.0 - mass).max(1e-9);
+            stands.push(stands[position] * own);
+            seconds.push(second.map(|second| Second {
+                mass: (second.mass * left).min(1.0 - own),
+                ..second
+            }));
+        }
+        Chances { stands, seconds }
+    }
+}
+
+/// The chances that the target says a draft, and its second choices.
+#[derive(Clone, Debug)]
+pub(crate) struct Chances {
+    /// Chance of the whole draft up to a token, from before the first one.
+    stands: Vec<f64>,
+    /// Second choices by drafted token.
+    seconds: Vec<Option<Second>>,
+}
+
+impl Chances {
     /// The second choice in place of a drafted token.
-    pub(crate) fn of(&self, drafted: usize) -> Option<Second> {
-        self.found.get(drafted).copied().flatten()
+    pub(crate) fn second(&self, drafted: usize) -> Option<Second> {
+        self.seconds.get(drafted).copied().flatten()
     }
 
-    /// The drafter's probability of the first `drafted` tokens, at temperature 1; 0 if it is not
-    /// known.
+    /// Chance that the target says the first `drafted` tokens; 0 if it is not known.
     pub(crate) fn stands(&self, drafted: usize) -> f64 {
         self.stands.get(drafted).copied().unwrap_or(0.0)
     }
@@ -185,8 +208,10 @@ mod tests {
         let second = |first: u32, logits: &[f32]| {
             let mut seconds = Seconds::default();
             seconds.note(DraftId(first), logits, &direct);
-            let found = seconds.of(0).map(|second| (second.target.0, second.mass));
-            (found, seconds.stands(1))
+            let chances = seconds.chances(|_, probability| probability);
+            let found = chances.second(0);
+            let found = found.map(|second| (second.target.0, second.mass));
+            (found, chances.stands(1))
         };
         let ln = |p: [f32; 6]| p.map(f32::ln);
         let (found, stands) = second(1, &ln([0.1, 0.4, 0.2, 0.2, 0.1, 0.0]));
@@ -202,6 +227,24 @@ mod tests {
         assert_eq!(second(3, &ln([0.0, 0.3, 0.3, 0.4, 0.0, 0.0])).0, None);
         let (found, stands) = second(3, &[f32::NAN; 6]);
         assert!(found.is_none() && stands == 0.0);
+    }
+
+    #[test]
+    fn what_is_accepted_less_often_leaves_more_to_the_others() {
+        let direct = DirectMap::from_pairs(&[(DraftId(1), TargetId(11))], 3, 20);
+        let mut seconds = Seconds::default();
+        for p in [[0.6, 0.3, 0.1], [1.0, 0.0, 0.0]] {
+            seconds.note(DraftId(0), &p.map(f32::ln), &direct);
+        }
+        let found = |first: f64| {
+            let chances = seconds.chances(|position, _| if position == 0 { first } else { 0.9 });
+            (chances.stands(2), chances.second(0).unwrap().mass)
+        };
+        for (first, stands, second) in [(0.6, 0.54, 0.3), (0.2, 0.18, 0.6), (1.0, 0.9, 0.0)] {
+            let found = found(first);
+            assert!((found.0 - stands).abs() < 1e-6, "{found:?}");
+            assert!((found.1 - second).abs() < 1e-6, "{found:?}");
+        }
     }
 
     #[test]

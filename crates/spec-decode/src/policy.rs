@@ -75,6 +75,14 @@ pub trait DraftPolicy {
         true
     }
 
+    /// Probability that the target says the drafted token at this position, given that it says those
+    /// before it and the drafter's `probability` of it at temperature 1. By default it is that
+    /// probability.
+    fn draft_acceptance(&self, position: usize, probability: f64) -> f64 {
+        let _ = position;
+        probability
+    }
+
     /// Probability that a looked-up token which continues a match of so many tokens is what the
     /// target says.
     fn copy_acceptance(&self, matched: usize) -> f64 {
@@ -122,6 +130,10 @@ macro_rules! forward_to_inner {
 
         fn is_worth(&self, others: usize, chance: f64) -> bool {
             (**self).is_worth(others, chance)
+        }
+
+        fn draft_acceptance(&self, position: usize, probability: f64) -> f64 {
+            (**self).draft_acceptance(position, probability)
         }
 
         fn copy_acceptance(&self, matched: usize) -> f64 {

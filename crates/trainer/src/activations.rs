@@ -1,6 +1,6 @@
 //! Activations that a forward pass keeps for the backward pass, and scratch buffers of both.
 
-use lm::QkNorm;
+use lm::{LmConfig, QkNorm};
 
 use crate::layout::Layout;
 
@@ -41,12 +41,15 @@ pub(crate) struct BlockActivations {
 #[derive(Default)]
 pub(crate) struct Activations {
     pub(crate) blocks: Vec<BlockActivations>,
-    /// Residual stream after the last block, `[t, d]`.
+    /// Positions that go through what comes after the attention of the last block, ascending. They
+    /// are the `s` rows of its buffers there.
+    pub(crate) scored: Vec<usize>,
+    /// Residual stream, `[t, d]`, and after the last block `[s, d]`.
     pub(crate) x: Vec<f32>,
     pub(crate) inverse: Vec<f32>,
-    /// Residual stream after the final norm, `[t, d]`.
+    /// Residual stream after the final norm, `[s, d]`.
     pub(crate) hidden: Vec<f32>,
-    /// Gradient of `hidden`, `[t, d]`. `d_stream`: of the residual stream, `[t, d]`.
+    /// Gradient of `hidden`, `[s, d]`. `d_stream`: of the residual stream.
     pub(crate) d_hidden: Vec<f32>,
     pub(crate) d_stream: Vec<f32>,
     /// Gradient of a normalised input, `[t, d]`.
@@ -120,5 +123,47 @@ impl Activations {
         fit(&mut self.d_normed, t * d);
         fit(&mut self.d_active, t * f);
         fit(&mut self.d_mixed, t * q);
+    }
+
+    /// Drops the rows that are not [scored](Self::scored) from the residual stream and from the mixed
+    /// values of the last block, and resizes what comes after them.
+    pub(crate) fn keep_scored(&mut self, config: &LmConfig) {
+        let (d, f) = (config.hidden_size, config.intermediate_size);
+        let s = self.scored.len();
+        let Some(block) = self.blocks.last_mut() else {
+            return;
+        };
+        for (buffer, width) in [(&mut self.x, d), (&mut block.mixed, config.q_width())] {
+            for (to, from) in self.scored.iter().enumerate() {
+                buffer.copy_within(from * width..(from + 1) * width, to * width);
+            }
+            buffer.truncate(s * width);
+        }
+        fit(&mut block.mlp_in.x, s * d);
+        fit(&mut block.mlp_in.inverse, s);
+        fit(&mut block.mlp_in.out, s * d);
+        fit(&mut block.gate_up, s * 2 * f);
+        fit(&mut block.active, s * f);
+        fit(&mut self.inverse, s);
+        fit(&mut self.hidden, s * d);
+    }
+
+    /// Brings the gradients of what [`keep_scored`](Self::keep_scored) has kept back to all `t`
+    /// positions. Those that were dropped have none.
+    pub(crate) fn spread_scored(&mut self, config: &LmConfig, t: usize) {
+        let buffers = [
+            (&mut self.d_stream, config.hidden_size),
+            (&mut self.d_mixed, config.q_width()),
+        ];
+        for (buffer, width) in buffers {
+            fit(buffer, t * width);
+            let mut end = t;
+            for (from, &to) in self.scored.iter().enumerate().rev() {
+                buffer.copy_within(from * width..(from + 1) * width, to * width);
+                buffer[(to + 1) * width..end * width].fill(0.0);
+                end = to;
+            }
+            buffer[..end * width].fill(0.0);
+        }
     }
 }

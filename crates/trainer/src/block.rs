@@ -168,9 +168,8 @@ impl Shared<'_> {
         let t = pack.rows();
         let Widths { d, q, all, .. } = self.widths();
         let at = &self.layout.blocks[layer];
-        let Activations { blocks, x, .. } = kept;
-        let block = &mut blocks[layer];
-        self.norm_kept(x, &at.attn_norm, &mut block.attn_in);
+        let block = &mut kept.blocks[layer];
+        self.norm_kept(&kept.x, &at.attn_norm, &mut block.attn_in);
         let normed = Mat::new(&block.attn_in.out, t, d);
         self.project(Store::Set, &mut block.qkv, normed, &at.qkv);
         self.head_norms(layer, block);
@@ -182,14 +181,20 @@ impl Shared<'_> {
                 &mut block.mixed[rows.start * q..rows.end * q],
             );
         });
-        self.project(Store::Add, x, Mat::new(&block.mixed, t, q), &at.out);
+        if layer + 1 == self.layout.blocks.len() && kept.scored.len() < t {
+            kept.keep_scored(&self.layout.config);
+        }
+        let mixed = &kept.blocks[layer].mixed;
+        let mixed = Mat::new(mixed, mixed.len() / q, q);
+        self.project(Store::Add, &mut kept.x, mixed, &at.out);
     }
 
-    pub(crate) fn mlp_forward(&self, pack: &Pack<'_>, layer: usize, kept: &mut Activations) {
-        let (t, config) = (pack.rows(), &self.layout.config);
+    pub(crate) fn mlp_forward(&self, layer: usize, kept: &mut Activations) {
+        let config = &self.layout.config;
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let at = &self.layout.blocks[layer];
         let Activations { blocks, x, .. } = kept;
+        let t = x.len() / d;
         let block = &mut blocks[layer];
         self.norm_kept(x, &at.mlp_norm, &mut block.mlp_in);
         let normed = Mat::new(&block.mlp_in.out, t, d);
@@ -283,17 +288,12 @@ impl Shared<'_> {
         }
     }
 
-    pub(crate) fn mlp_backward(
-        &self,
-        pack: &Pack<'_>,
-        layer: usize,
-        kept: &mut Activations,
-        grads: &mut [f32],
-    ) {
-        let (t, config) = (pack.rows(), &self.layout.config);
+    pub(crate) fn mlp_backward(&self, layer: usize, kept: &mut Activations, grads: &mut [f32]) {
+        let config = &self.layout.config;
         let (d, f) = (config.hidden_size, config.intermediate_size);
         let at = &self.layout.blocks[layer];
         let block = &mut kept.blocks[layer];
+        let t = block.active.len() / f;
         let x = Mat::new(&block.active, t, f);
         self.project_back(grads, &mut kept.d_active, &kept.d_stream, x, &at.down);
         for (row, d) in block
@@ -352,9 +352,13 @@ impl Shared<'_> {
         let t = pack.rows();
         let Widths { q, all, .. } = self.widths();
         let at = &self.layout.blocks[layer];
-        let block = &kept.blocks[layer];
-        let x = Mat::new(&block.mixed, t, q);
+        let mixed = &kept.blocks[layer].mixed;
+        let x = Mat::new(mixed, mixed.len() / q, q);
         self.project_back(grads, &mut kept.d_mixed, &kept.d_stream, x, &at.out);
+        if layer + 1 == self.layout.blocks.len() && kept.scored.len() < t {
+            kept.spread_scored(&self.layout.config, t);
+        }
+        let block = &kept.blocks[layer];
         clear(&mut kept.d_qkv, t * all);
         self.attend(pack, layer, |attention, rows, probs| {
             let (wide, mixed) = (

@@ -86,7 +86,7 @@ struct Wanted {
     /// Index of the sequence in the pack, and of the group in the objective's list.
     member: usize,
     group: usize,
-    /// Rows of the pack.
+    /// Rows of the pack and, while they are scored, of [`Activations::scored`].
     rows: Vec<usize>,
 }
 
@@ -117,8 +117,13 @@ impl Shared<'_> {
         kept: &mut Activations,
         mut gradients: Option<&mut Gradients>,
     ) -> Vec<(usize, Graded)> {
+        let mut wanted = self.wanted(pack);
+        kept.scored = self.scored(pack, &wanted);
         self.forward(pack, kept);
-        let graded = self.score(pack, kept, gradients.as_deref_mut());
+        for row in wanted.iter_mut().flat_map(|wanted| &mut wanted.rows) {
+            *row = kept.scored.binary_search(row).unwrap_or(*row);
+        }
+        let graded = self.score(pack, &wanted, kept, gradients.as_deref_mut());
         if let Some(gradients) = gradients {
             self.backward(pack, kept, &mut gradients.weights);
         }
@@ -144,7 +149,7 @@ impl Shared<'_> {
         }
         for layer in 0..self.layout.blocks.len() {
             self.attention_forward(pack, layer, kept);
-            self.mlp_forward(pack, layer, kept);
+            self.mlp_forward(layer, kept);
         }
         self.norm(
             &kept.x,
@@ -172,11 +177,32 @@ impl Shared<'_> {
         wanted
     }
 
+    /// Rows of the pack that go through what comes after the attention of the last block, ascending:
+    /// the others have no loss, and so no gradient there.
+    ///
+    /// Among all blocks of a model that saves little, and all rows keep the sums in the order that
+    /// they always had.
+    fn scored(&self, pack: &Pack<'_>, wanted: &[Wanted]) -> Vec<usize> {
+        let all = 0..pack.rows();
+        if self.layout.embedding.is_some() {
+            return all.collect();
+        }
+        let rows = wanted.iter().flat_map(|wanted| wanted.rows.iter().copied());
+        let mut rows: Vec<usize> = rows.filter(|row| all.contains(row)).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        match rows.is_empty() {
+            true => all.collect(),
+            false => rows,
+        }
+    }
+
     /// Computes logits and losses and, with `gradients`, the gradient of the hidden states and of
     /// the head.
     fn score(
         &self,
         pack: &Pack<'_>,
+        wanted: &[Wanted],
         kept: &mut Activations,
         mut gradients: Option<&mut Gradients>,
     ) -> Vec<(usize, Graded)> {
@@ -185,7 +211,6 @@ impl Shared<'_> {
         let mut graded: Vec<_> = pack.spans.iter().map(of).collect();
         let len = kept.hidden.len();
         clear(&mut kept.d_hidden, len);
-        let wanted = self.wanted(pack);
         for same in wanted.chunk_by(|a, b| a.columns == b.columns) {
             let columns = same[0].columns;
             let head = match columns {
@@ -279,7 +304,7 @@ impl Shared<'_> {
 
     fn backward(&self, pack: &Pack<'_>, kept: &mut Activations, grads: &mut [f32]) {
         let d = self.layout.config.hidden_size;
-        clear(&mut kept.d_stream, pack.rows() * d);
+        clear(&mut kept.d_stream, kept.scored.len() * d);
         self.norm_back(
             grads,
             &self.layout.norm,
@@ -289,7 +314,7 @@ impl Shared<'_> {
             &mut kept.d_stream,
         );
         for layer in (0..self.layout.blocks.len()).rev() {
-            self.mlp_backward(pack, layer, kept, grads);
+            self.mlp_backward(layer, kept, grads);
             self.attention_backward(pack, layer, kept, grads);
         }
         let Some(at) = self

@@ -4,12 +4,13 @@
 use crate::train_support;
 
 use cpu_engine::{CpuEngine, EngineOptions};
+use distill_loss::Objective;
 use lm::host::Products;
 use lm::{
     AdamW, AdamWConfig, Adapter, Checkpoint, LanguageModel, LmError, LoraConfig, Projections, Tail,
     TensorSource, random_checkpoint, tail_tensors,
 };
-use trainer::{NextToken, TailTrainer, Trainer};
+use trainer::{Marked, NextToken, TailTrainer, Trainer, Unlikelihood};
 
 use train_support::{TOLERANCE, batch, config, lively, relative_error, slices};
 
@@ -48,22 +49,40 @@ fn the_gradient_is_that_of_the_whole_model() {
         let checkpoint = lively(&config);
         let ids = batch();
         let batch = slices(&ids);
-        let objective = NextToken::new(&batch);
-        let mut whole = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
-        let loss = whole.accumulate(&batch, &objective).unwrap().terms[0];
-        let expected = whole.gradient();
-        for blocks in 1..=3 {
-            let states = states(&checkpoint, blocks, &batch);
-            let mut tail = TailTrainer::new(&checkpoint, blocks, AdamWConfig::default()).unwrap();
-            let graded = tail.accumulate(&rows(&states), &objective).unwrap();
-            assert!(
-                (graded.terms[0] - loss).abs() < 1e-5 * loss,
-                "{kind} {blocks}"
-            );
-            let gradient = as_checkpoint(tail.gradient());
-            let error = relative_error(&gradient, &expected.tensors);
-            assert!(error < TOLERANCE, "{kind}, tied {tied}, {blocks}: {error}");
+        // Nearly all positions have a loss, or two of each text.
+        let marked: Vec<Marked> = ids.iter().map(|ids| two_marks(ids)).collect();
+        let all = NextToken::new(&batch);
+        let few = Unlikelihood::new(&[], &marked, 8, 1.0, 0.0);
+        for objective in [&all as &dyn Objective, &few] {
+            let mut whole = Trainer::new(&checkpoint, AdamWConfig::default()).unwrap();
+            let loss: f64 = whole
+                .accumulate(&batch, objective)
+                .unwrap()
+                .terms
+                .iter()
+                .sum();
+            let expected = whole.gradient();
+            for blocks in 1..=3 {
+                let states = states(&checkpoint, blocks, &batch);
+                let optimizer = AdamWConfig::default();
+                let mut tail = TailTrainer::new(&checkpoint, blocks, optimizer).unwrap();
+                let graded = tail.accumulate(&rows(&states), objective).unwrap();
+                let found: f64 = graded.terms.iter().sum();
+                assert!((found - loss).abs() < 1e-5 * loss, "{kind} {blocks}");
+                let gradient = as_checkpoint(tail.gradient());
+                let error = relative_error(&gradient, &expected.tensors);
+                assert!(error < TOLERANCE, "{kind}, tied {tied}, {blocks}: {error}");
+            }
         }
+    }
+}
+
+fn two_marks(ids: &[u32]) -> Marked {
+    let marks = [ids.len() / 2, ids.len() - 1];
+    Marked {
+        ids: ids.to_vec(),
+        unwanted: marks.into_iter().filter(|place| *place > 0).collect(),
+        kept: Vec::new(),
     }
 }
 

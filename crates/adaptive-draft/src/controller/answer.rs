@@ -20,14 +20,14 @@ const OPEN: f64 = 0.3;
 /// Number of tokens after which stopped speculation is tried again. It doubles every time.
 const LOOKS_AGAIN: f64 = 48.0;
 /// Largest share of the time that plain steps between speculated rounds may lose.
-const SAMPLING: f64 = 0.004;
+const SAMPLING: f64 = 0.002;
 /// Least share of its time that such a step is assumed to lose.
 const LEAST_LOSS: f64 = 0.03;
 /// Least number of rounds between two such steps; and the number while few steps were seen.
 const SPACING: usize = 8;
 const FIRST_SPACING: usize = 4;
 /// Number of plain steps that count as few.
-const FEW: f64 = 32.0;
+const FEW: f64 = 24.0;
 
 /// Cost of a round, in seconds and tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -77,7 +77,8 @@ pub struct Answer {
     /// stopped.
     rests: Option<f64>,
     pause: f64,
-    /// Number of plain steps that are due, and number of rounds since the last one.
+    /// Number of plain steps that are due, from answer to answer, and number of rounds since the last
+    /// one.
     due: f64,
     since: usize,
     /// Tokens and seconds so far, without those of plain decoding.
@@ -101,6 +102,7 @@ impl Answer {
             way,
             tried,
             records,
+            due: steps.due(),
             steps,
             sums: Sums::default(),
             worth,
@@ -112,7 +114,6 @@ impl Answer {
             chance: Saved::default(),
             rests: None,
             pause: LOOKS_AGAIN,
-            due: 0.0,
             since: 0,
             ledger: Ledger {
                 answers: 1,
@@ -150,6 +151,11 @@ impl Answer {
         if self.way != Way::Copies {
             self.copies = Some(replay());
         }
+    }
+
+    /// Number of plain steps that are due.
+    pub(super) fn due(&self) -> f64 {
+        self.due
     }
 
     /// True if the next round is speculated.
@@ -193,7 +199,7 @@ impl Answer {
             return;
         }
         if plain {
-            self.due -= 1.0;
+            self.due = (self.due - 1.0).max(0.0);
             return;
         }
         let loses = (self.worth.max(0.0)).clamp(LEAST_LOSS, 1.0);

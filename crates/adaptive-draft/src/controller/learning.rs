@@ -138,8 +138,8 @@ impl Learning {
     }
 
     /// Adds a comparison on a text that the learner has not learnt from yet: it would save `more`
-    /// than the frozen weights, which save `base`.
-    pub(super) fn compare(&mut self, base: f64, more: f64) {
+    /// than the frozen weights, which save `base`. `weight` is that of the text, 1 for a usual one.
+    pub(super) fn compare(&mut self, base: f64, more: f64, weight: f64) {
         if !std::mem::replace(&mut self.compares, true) {
             // Before any learning the learner had the frozen weights: a gain of 0 at u = 0.
             (self.sums, self.short) = ([0.0; 5], 0.0);
@@ -148,13 +148,13 @@ impl Learning {
         self.base = base;
         let (start, slope) = self.line();
         let short = more - start - slope * curve(self.since);
-        self.short += (short - self.short) / FEW;
+        self.short += weight.min(1.0) * (short - self.short) / FEW;
         let doubt = NOISE / (COMPARED * FEW).sqrt();
         if self.short < -FALLEN * doubt {
             self.drift();
             self.short = 0.0;
         }
-        self.add(self.since, more, COMPARED);
+        self.add(self.since, more, weight * COMPARED);
     }
 
     fn add(&mut self, learnt: f64, y: f64, weight: f64) {
@@ -226,6 +226,12 @@ impl Learning {
         self.learnt += answers as u64;
         self.since += answers;
         self.recorded = 0.0;
+    }
+
+    /// Adds seconds of recording an answer, which are part of the cost of learning from it.
+    pub(super) fn recording_took(&mut self, seconds: f64) {
+        self.costs[0] += seconds;
+        self.spent += seconds;
     }
 
     /// The expected saving of the learner's next answer; once comparisons are the points, that

@@ -286,7 +286,7 @@ impl Controller {
         let config = self.config;
         let first = self.answers < FIRST;
         let mut known = self.known.remove(&answer.target).unwrap_or_default();
-        known.steps.close(&answer.sums);
+        known.steps.close(&answer.sums, answer.due());
         let (plain, lost) = (answer.plain(&known.steps), answer.lost(&known.steps));
         let way = answer.way();
         known.ledger.add(&answer.ledger(&known.steps));
@@ -309,6 +309,9 @@ impl Controller {
             }
         }
         known.learning.pass();
+        if answer.records() {
+            known.learning.recording_took(answer.ledger.learning);
+        }
         known.learning.weigh(known.mean, known.copies());
         let teaches = rejected > 0;
         let learns = answer.records() && teaches && known.hopes();
@@ -551,7 +554,7 @@ impl Known {
             return;
         };
         let more = saved_by(frozen, agreed.gain()) - frozen;
-        self.learning.compare(frozen, more);
+        self.learning.compare(frozen, more, agreed.weight());
     }
 
     /// Sets the learner's worth to that of the frozen weights, with its gain applied.

@@ -2,9 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Number of comparisons after which one has weight 1/e. It is small because the learner soon
+/// Weight of comparisons after which one has weight 1/e. It is small because the learner soon
 /// changes.
 const MEMORY: f64 = 8.0;
+/// Number of positions of a comparison of weight 1, and the largest weight.
+// A comparison of eight positions, of the same weight as one of two hundred, decided which weights
+// draft: results/LOG.md, 2026-12-01.
+const POSITIONS: f64 = 128.0;
+const MOST: f64 = 2.0;
 /// Number of draft tokens of a round in the conversion of agreement to tokens.
 const DRAFT: i32 = 4;
 /// Weight, in comparisons, of the estimate after a change.
@@ -18,12 +23,19 @@ pub struct Agreed {
     pub learner: f64,
     /// Share of the frozen weights.
     pub frozen: f64,
+    /// Number of positions of the text, more than 0.
+    pub positions: f64,
 }
 
 impl Agreed {
     /// Logarithm of the ratio of tokens per round, learner over frozen weights.
     pub(super) fn gain(self) -> f64 {
         (tokens(self.learner) / tokens(self.frozen)).ln()
+    }
+
+    /// Weight of the comparison.
+    pub(super) fn weight(self) -> f64 {
+        (self.positions / POSITIONS).clamp(0.0, MOST)
     }
 }
 
@@ -43,8 +55,11 @@ pub(super) struct Pairs {
 
 impl Pairs {
     pub(super) fn add(&mut self, agreed: Agreed) {
-        self.weight = (1.0 - 1.0 / MEMORY) * self.weight + 1.0;
-        self.gain += (agreed.gain() - self.gain) / self.weight;
+        let weight = agreed.weight();
+        self.weight = (1.0 - weight / MEMORY) * self.weight + weight;
+        if self.weight > 0.0 {
+            self.gain += (agreed.gain() - self.gain) * weight / self.weight;
+        }
     }
 
     /// Logarithm of the ratio of speeds at which rounds make tokens, learner over frozen weights;

@@ -108,6 +108,10 @@ impl<P: DraftPolicy> DraftPolicy for Controlled<P> {
         self.inner.is_worth(others, chance)
     }
 
+    fn draft_acceptance(&self, position: usize, probability: f64) -> f64 {
+        self.inner.draft_acceptance(position, probability)
+    }
+
     fn copy_acceptance(&self, matched: usize) -> f64 {
         self.inner.copy_acceptance(matched)
     }

@@ -51,6 +51,9 @@ pub(super) struct Steps {
     seen: f64,
     /// Seconds of a plain step in the last answer; 0 before the first.
     last: f64,
+    /// Number of plain steps that are due, carried over from the last answer.
+    #[serde(default)]
+    due: f64,
 }
 
 impl Steps {
@@ -85,6 +88,11 @@ impl Steps {
         self.seen
     }
 
+    /// Number of plain steps that were due when the last answer ended.
+    pub(super) fn due(&self) -> f64 {
+        self.due
+    }
+
     /// Seconds of a round, limited if it was disturbed.
     pub(super) fn settled(&self, seconds: f64, expected: f64) -> f64 {
         match self.seen > 4.0 && expected > 0.0 {
@@ -93,8 +101,9 @@ impl Steps {
         }
     }
 
-    /// Adds an answer's rounds.
-    pub(super) fn close(&mut self, sums: &Sums) {
+    /// Adds an answer's rounds; `due` plain steps were due at its end.
+    pub(super) fn close(&mut self, sums: &Sums, due: f64) {
+        self.due = due;
         let [count, seconds] = sums.plain();
         let others: f64 = sums.0.iter().skip(1).map(|[rounds, _]| rounds).sum();
         if count > 0.0 && others > 0.0 {

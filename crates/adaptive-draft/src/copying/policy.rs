@@ -122,6 +122,10 @@ impl<R: BorrowMut<CopyRecord>, P: DraftPolicy> DraftPolicy for CopyOrDraft<R, P>
         self.inner.is_worth(others, chance)
     }
 
+    fn draft_acceptance(&self, position: usize, probability: f64) -> f64 {
+        self.inner.draft_acceptance(position, probability)
+    }
+
     fn copy_acceptance(&self, matched: usize) -> f64 {
         match &self.record {
             Some(record) => (*record).borrow().acceptance(matched),

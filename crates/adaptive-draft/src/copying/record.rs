@@ -215,10 +215,12 @@ impl CopyRecord {
     }
 
     /// Mean number of tokens that alternatives give beside a draft after a match of this length (0 for
-    /// none), less what their positions cost.
+    /// none), less what their positions cost. The prior is the mean after any match.
     fn beside(&self, matched: usize) -> f64 {
+        let sum = |what: usize| -> f64 { self.drafted.iter().map(|own| own.beside[what]).sum() };
+        let all = (sum(1) - sum(2)) / (sum(0) + DRAFT_PRIOR);
         let [rounds, gained, spent] = self.drafted[draft_bin(matched)].beside;
-        (gained - spent) / (rounds + DRAFT_PRIOR)
+        (gained - spent + DRAFT_PRIOR * all) / (rounds + DRAFT_PRIOR)
     }
 
     /// Factor of the number of accepted tokens after a match of this length (0 for none).

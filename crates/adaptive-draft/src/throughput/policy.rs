@@ -127,4 +127,11 @@ impl DraftPolicy for Throughput<'_> {
     fn is_worth(&self, others: usize, chance: f64) -> bool {
         self.plan.is_worth(others, chance)
     }
+
+    fn draft_acceptance(&self, position: usize, probability: f64) -> f64 {
+        match self.plan.chain().score() {
+            Score::Confidence => self.plan.acceptance(position, probability),
+            _ => probability,
+        }
+    }
 }

@@ -109,7 +109,9 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         most: usize,
         policy: &dyn DraftPolicy,
     ) -> Vec<Placed> {
-        let (proposals, seconds) = (&round.proposals, &round.seconds);
+        let proposals = &round.proposals;
+        let seconds = &round.seconds;
+        let seconds = seconds.chances(|at, mass| policy.draft_acceptance(at, mass));
         let mut all = Vec::new();
         if proposals.first().is_none_or(is_looked_up) {
             return all;
@@ -145,7 +147,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             let copied = copied
                 .split_first()
                 .filter(|((token, _), _)| differs(*token));
-            let second = drafted.and_then(|own| seconds.of(own.span.start));
+            let second = drafted.and_then(|own| seconds.second(own.span.start));
             let second = second.filter(|second| differs(second.target) && goes_on(&second.target));
             if let Some(((token, acceptance), more)) = copied {
                 let alone = instead(*acceptance, own);
