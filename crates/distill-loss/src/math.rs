@@ -1,5 +1,6 @@
 //! Exponential without branches or calls, so that loops over a row vectorise on any instruction set
-//! and give the same bits on all of them.
+//! and give the same bits on all of them. Functions that call these are compiled for wider vectors
+//! beside the baseline.
 
 use std::f32::consts::LOG2_E;
 
@@ -37,6 +38,7 @@ pub(crate) const BLOCK: usize = 1024;
 const LANES: usize = 16;
 
 /// Largest element; NaN entries are passed over, minus infinity for an empty row.
+#[inline(always)]
 pub(crate) fn maximum(row: &[f32]) -> f32 {
     let (chunks, rest) = row.as_chunks::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -49,6 +51,22 @@ pub(crate) fn maximum(row: &[f32]) -> f32 {
         .into_iter()
         .chain(rest.iter().copied())
         .fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Smallest element; NaN entries are passed over, infinity for an empty row.
+#[inline(always)]
+pub(crate) fn minimum(row: &[f32]) -> f32 {
+    let (chunks, rest) = row.as_chunks::<LANES>();
+    let mut lanes = [f32::INFINITY; LANES];
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = if *x < *lane { *x } else { *lane };
+        }
+    }
+    lanes
+        .into_iter()
+        .chain(rest.iter().copied())
+        .fold(f32::INFINITY, f32::min)
 }
 
 /// Replaces every pair `(a, b)` by the first two values of `f`, and returns the sums of the others.
@@ -89,6 +107,7 @@ pub(crate) fn map_sum(row: &mut [f32], f: impl Fn(f32) -> f32) -> f64 {
 }
 
 /// Sum of at most [`BLOCK`] elements.
+#[inline(always)]
 fn sum(block: &[f32]) -> f64 {
     let mut lanes = [0.0f32; LANES];
     let (chunks, rest) = block.as_chunks::<LANES>();
@@ -132,6 +151,8 @@ mod tests {
             assert_eq!(count, len as f64);
             assert_eq!(sum, (0..len).sum::<usize>() as f64);
             assert!((0..len).all(|i| a[i] == i as f32 + 1.0 && b[i] == i as f32));
+            let least = if len == 0 { f32::INFINITY } else { 1.0 };
+            assert_eq!(minimum(&a), least);
             assert_eq!(
                 maximum(&a),
                 if len == 0 {

@@ -1,8 +1,11 @@
 //! Softmax over one row.
 
+use multiversion::multiversion;
+
 use crate::math::{BLOCK, exp, map_sum, maximum};
 
 /// `ln sum_i e^(x_i)`; minus infinity for an empty row.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub fn log_sum_exp(row: &[f32]) -> f64 {
     let max = maximum(row);
     if max == f32::NEG_INFINITY {
@@ -18,6 +21,7 @@ pub fn log_sum_exp(row: &[f32]) -> f64 {
 }
 
 /// Replaces logits by probabilities; returns `ln q(label)`.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub(crate) fn softmax(row: &mut [f32], label: usize) -> f64 {
     let picked = row[label];
     let max = maximum(row);

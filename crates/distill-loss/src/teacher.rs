@@ -7,6 +7,7 @@ use half::slice::HalfFloatSliceExt;
 use spec_decode::TeacherSink;
 use vocab_align::{Alignment, TargetId, TokenId};
 
+use crate::math::minimum;
 use crate::rows::log_sum_exp;
 use crate::terms::Terms;
 
@@ -43,24 +44,25 @@ enum Held {
 impl TeacherRow {
     /// Stores log-probabilities in the order of [`Alignment::pairs`].
     pub fn new(log_probs: impl Iterator<Item = f32>) -> Self {
-        let all: Vec<f16> = log_probs.map(floored).map(f16::from_f32).collect();
-        let Some(least) = all.iter().copied().reduce(f16::min) else {
-            return Self(Held::All(all));
-        };
-        let others = || (0..).zip(&all).filter(|(_, x)| **x != least);
-        let few = others().count();
+        let log_probs: Vec<f32> = log_probs.map(floored).collect();
+        let mut all = vec![f16::ZERO; log_probs.len()];
+        all.convert_from_f32_slice(&log_probs);
+        let least = f16::from_f32(minimum(&log_probs)).to_bits();
+        // Bits are compared many at a time, numbers one by one.
+        let few = all.iter().filter(|x| x.to_bits() != least).count();
         if few * size_of::<(u32, f16)>() >= all.len() * size_of::<f16>() {
             return Self(Held::All(all));
         }
         let mut columns = Vec::with_capacity(few);
         let mut values = Vec::with_capacity(few);
-        for (column, value) in others() {
+        let others = (0..).zip(&all).filter(|(_, x)| x.to_bits() != least);
+        for (column, value) in others {
             columns.push(column);
             values.push(*value);
         }
         Self(Held::Few {
             len: all.len(),
-            least,
+            least: f16::from_bits(least),
             columns,
             values,
         })

@@ -40,6 +40,18 @@ impl Terms {
         }
     }
 
+    /// The same terms without L_N-gram.
+    pub fn without_ngrams(self) -> Self {
+        match self {
+            Self::Hybrid { direct, lambda, .. } => Self::Hybrid {
+                direct,
+                ngram: None,
+                lambda,
+            },
+            Self::Alm { .. } => self,
+        }
+    }
+
     /// True if the target's distribution is wanted where one draft token is one target token.
     pub fn reads_direct_law(self) -> bool {
         matches!(self, Self::Hybrid { direct: Some(direct), .. } if direct.reads_law())

@@ -252,7 +252,14 @@ impl DrafterTraining {
             let first = match self.updates {
                 0 => None,
                 _ if self.config.ema > 0.0 => None,
-                _ => self.trainer.evaluate_first(&batch)?,
+                _ => {
+                    // Agreement is that of the direct term; the other one needs all columns.
+                    let direct = Batch::new(&fresh, [], self.terms.without_ngrams());
+                    match direct.is_empty() {
+                        true => None,
+                        false => self.trainer.evaluate_first(&direct)?,
+                    }
+                }
             };
             agreed = first.and_then(|first| {
                 Some(Agreed {

@@ -1,5 +1,7 @@
 //! Forward KL, one of the losses of online speculative decoding (Liu et al., arXiv 2310.07177).
 
+use multiversion::multiversion;
+
 use crate::math::{exp, maximum, transform};
 
 /// Forward KL `sum_i p_i (ln p_i - ln q_i)`.
@@ -13,6 +15,7 @@ use crate::math::{exp, maximum, transform};
 ///
 /// # Panics
 /// If the lengths differ.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub fn forward_kl(logits: &mut [f32], teacher: &mut [f32], weight: f64) -> f64 {
     assert_eq!(logits.len(), teacher.len(), "a law over other columns");
     let max = maximum(logits);

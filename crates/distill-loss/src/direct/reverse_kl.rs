@@ -1,5 +1,7 @@
 //! Reverse KL, the paper's L_DM (section 3.2, Eq. 4).
 
+use multiversion::multiversion;
+
 use crate::math::{exp, maximum, transform};
 
 /// Reverse KL `KL(q || p) = sum_i q_i (ln q_i - ln p_i)`.
@@ -13,6 +15,7 @@ use crate::math::{exp, maximum, transform};
 ///
 /// # Panics
 /// If the lengths differ.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
 pub fn reverse_kl(logits: &mut [f32], teacher: &mut [f32], weight: f64) -> f64 {
     assert_eq!(logits.len(), teacher.len(), "a law over other columns");
     let max = maximum(logits);

@@ -108,21 +108,59 @@ impl Mat<'_> {
         for (block, out) in out.chunks_mut(LANES).enumerate() {
             let from = block * 2 * LANES;
             let count = (depth - from).min(2 * LANES);
-            let mut words = [[0; LANES]; W];
-            for (line, words) in words.iter_mut().take(lines).enumerate() {
-                let numbers = (first + line) * self.row_stride + start + from;
-                let numbers = &self.data[numbers..][..count];
-                let (low, high) = numbers.split_at(count.min(LANES));
-                // SAFETY: the array has the 64 bytes written.
-                unsafe { _mm512_storeu_si512(words.as_mut_ptr().cast(), round(low, high)) }
-            }
-            for (pair, out) in out.iter_mut().enumerate() {
-                for (to, words) in out.iter_mut().zip(&words) {
-                    *to = words[pair];
+            for part in (0..W).step_by(LANES) {
+                let mut words = [_mm512_setzero_si512(); LANES];
+                let lines = lines.saturating_sub(part);
+                for (line, words) in words.iter_mut().take(lines).enumerate() {
+                    let numbers = (first + part + line) * self.row_stride + start + from;
+                    let numbers = &self.data[numbers..][..count];
+                    let (low, high) = numbers.split_at(count.min(LANES));
+                    *words = round(low, high);
+                }
+                for (out, words) in out.iter_mut().zip(transposed(words)) {
+                    let to = &mut out[part..W.min(part + LANES)];
+                    // SAFETY: the mask keeps the store within the slice.
+                    unsafe {
+                        _mm512_mask_storeu_epi32(to.as_mut_ptr().cast(), mask(to.len()), words);
+                    }
                 }
             }
         }
     }
+}
+
+/// Sixteen rows of sixteen words as columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+fn transposed(rows: [__m512i; LANES]) -> [__m512i; LANES] {
+    let mut columns = rows;
+    // Within each quarter of the registers: four rows at a time.
+    for at in (0..LANES).step_by(4) {
+        let [a, b, c, d] = [0, 1, 2, 3].map(|i| rows[at + i]);
+        let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+        columns[at] = _mm512_unpacklo_epi64(ab, cd);
+        columns[at + 1] = _mm512_unpackhi_epi64(ab, cd);
+        let (ab, cd) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+        columns[at + 2] = _mm512_unpacklo_epi64(ab, cd);
+        columns[at + 3] = _mm512_unpackhi_epi64(ab, cd);
+    }
+    // Then the quarters of every fourth register.
+    for at in 0..4 {
+        let [a, b, c, d] = [0, 4, 8, 12].map(|i| columns[at + i]);
+        let (ab, cd) = (
+            _mm512_shuffle_i32x4::<0x88>(a, b),
+            _mm512_shuffle_i32x4::<0x88>(c, d),
+        );
+        columns[at] = _mm512_shuffle_i32x4::<0x88>(ab, cd);
+        columns[at + 8] = _mm512_shuffle_i32x4::<0xdd>(ab, cd);
+        let (ab, cd) = (
+            _mm512_shuffle_i32x4::<0xdd>(a, b),
+            _mm512_shuffle_i32x4::<0xdd>(c, d),
+        );
+        columns[at + 4] = _mm512_shuffle_i32x4::<0x88>(ab, cd);
+        columns[at + 12] = _mm512_shuffle_i32x4::<0xdd>(ab, cd);
+    }
+    columns
 }
 
 /// The lanes of the first `len` numbers.
