@@ -89,15 +89,10 @@ impl<'a> Batch<'a> {
             examples,
         };
         for example in batch.examples.clone() {
-            let known = batch
-                .columns
-                .iter()
-                .position(|c| c[..] == example.shared[..]);
-            let subset = known.unwrap_or(batch.columns.len());
-            if subset == batch.columns.len() {
-                batch.columns.push(example.shared.to_vec());
-            }
-            let groups = batch.plan(example, subset);
+            let shared = batch.subset(&example.shared);
+            let spelled = example.spelled.as_ref().filter(|_| terms.samples_ngrams());
+            let spelled = spelled.map(|columns| batch.subset(&columns.ids));
+            let groups = batch.plan(example, shared, spelled);
             batch.groups.push(groups);
         }
         let all = (batch.positions + batch.ngram_tokens).max(1) as f64;
@@ -115,8 +110,18 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    /// Sorts the chunks of an example with this set of shared tokens into groups and counts them.
-    fn plan(&mut self, example: &Example, subset: usize) -> Vec<Group> {
+    /// Place of these columns among the sets of columns.
+    fn subset(&mut self, ids: &[u32]) -> usize {
+        let known = self.columns.iter().position(|columns| columns[..] == *ids);
+        known.unwrap_or_else(|| {
+            self.columns.push(ids.to_vec());
+            self.columns.len() - 1
+        })
+    }
+
+    /// Sorts the chunks of an example with these sets of columns, of shared tokens and of n-grams, into
+    /// groups and counts them.
+    fn plan(&mut self, example: &Example, shared: usize, ngrams: Option<usize>) -> Vec<Group> {
         let (mut direct, mut spelled) = (Vec::new(), Vec::new());
         for (i, chunk) in example.chunks.iter().enumerate() {
             match self.terms {
@@ -150,7 +155,7 @@ impl<'a> Batch<'a> {
             }
         }
         let mut groups: Vec<Group> = Vec::new();
-        for (columns, chunks) in [(Some(subset), direct), (None, spelled)] {
+        for (columns, chunks) in [(Some(shared), direct), (ngrams, spelled)] {
             let mut rows = ROWS;
             for i in chunks {
                 match groups.last_mut() {
@@ -294,9 +299,31 @@ impl<'a> Batch<'a> {
             }
             (NgramLoss::Pointwise | NgramLoss::ScaledPointwise, _) => {
                 let p = chunk.log_prob.exp();
-                p * ngram_likelihood(logits, spelling, weight * p)
+                p * spelled_likelihood(example, spelling, logits, weight * p)
             }
-            _ => ngram_likelihood(logits, spelling, weight),
+            _ => spelled_likelihood(example, spelling, logits, weight),
+        }
+    }
+}
+
+/// [`ngram_likelihood`] in the columns of an example.
+fn spelled_likelihood(example: &Example, spelling: &[u32], logits: &mut [f32], weight: f64) -> f64 {
+    let Some(columns) = &example.spelled else {
+        return ngram_likelihood(logits, spelling, weight);
+    };
+    for row in logits.chunks_exact_mut(columns.ids.len().max(1)) {
+        for (logit, stands_for) in row.iter_mut().zip(&columns.stands_for) {
+            *logit += stands_for;
+        }
+    }
+    let places = spelling.iter().map(|id| columns.ids.binary_search(id));
+    let places: Result<Vec<u32>, usize> = places.map(|place| place.map(|at| at as u32)).collect();
+    match places {
+        Ok(places) => ngram_likelihood(logits, &places, weight),
+        // A token without a column teaches nothing.
+        Err(_) => {
+            logits.fill(0.0);
+            0.0
         }
     }
 }

@@ -55,6 +55,9 @@ pub struct Example {
     /// compared: the logarithm of the number of columns that it stands for. It is 0 unless columns
     /// were [sampled](Self::narrow). Empty if all are 0.
     pub stands_for: Vec<f32>,
+    /// Columns in which n-grams are learnt, if they were [sampled](Self::narrow); else all of the
+    /// drafter's vocabulary.
+    pub spelled: Option<Columns>,
     /// Input of the first of the drafter's last blocks, `[read(), hidden_size]`, where these learn
     /// alone; else empty.
     pub states: Vec<f32>,
@@ -62,6 +65,38 @@ pub struct Example {
     pub sampled: bool,
     /// True if the response continues in another example.
     pub goes_on: bool,
+}
+
+/// A sample of the drafter's vocabulary.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Columns {
+    /// Draft ids, ascending.
+    pub ids: Vec<u32>,
+    /// Logarithm of the number of columns that each stands for.
+    pub stands_for: Vec<f32>,
+}
+
+impl Columns {
+    /// All columns that are `kept`, and `sampled` of the others, drawn uniformly.
+    fn sample(kept: &[bool], sampled: usize, rng: &mut StreamRng) -> Self {
+        let mut others: Vec<usize> = (0..kept.len()).filter(|i| !kept[*i]).collect();
+        let all = others.len();
+        let drawn = sampled.min(all);
+        for i in 0..drawn {
+            others.swap(i, i + rng.below(all - i));
+        }
+        let each = if drawn > 0 {
+            (all as f32 / drawn as f32).ln()
+        } else {
+            0.0
+        };
+        let mut columns: Vec<(usize, f32)> = others[..drawn].iter().map(|i| (*i, each)).collect();
+        columns.extend((0..kept.len()).filter(|i| kept[*i]).map(|i| (i, 0.0)));
+        columns.sort_unstable_by_key(|(column, _)| *column);
+        let columns = columns.into_iter();
+        let (ids, stands_for) = columns.map(|(i, each)| (i as u32, each)).unzip();
+        Self { ids, stands_for }
+    }
 }
 
 /// A response as both models read it.
@@ -191,7 +226,10 @@ impl Example {
     /// target gives at least the probability `likely` at some position, those of the emitted tokens, and
     /// `sampled` of the others, drawn uniformly. A drawn column stands for an equal share of the others,
     /// so that the normalising sums of both distributions are estimated without bias.
-    pub fn narrow(&mut self, likely: f64, sampled: usize, rng: &mut StreamRng) {
+    ///
+    /// N-grams are then learnt in these likely columns, their own, and as many others of the drafter's
+    /// `vocabulary`.
+    pub fn narrow(&mut self, likely: f64, sampled: usize, vocabulary: usize, rng: &mut StreamRng) {
         let mut wanted = vec![false; self.shared.len()];
         let (mut law, least) = (Vec::new(), likely.ln() as f32);
         for chunk in &self.chunks {
@@ -206,28 +244,30 @@ impl Example {
                 }
             }
         }
-        let mut others: Vec<usize> = (0..wanted.len()).filter(|i| !wanted[*i]).collect();
-        let all = others.len();
-        let drawn = sampled.min(all);
-        for i in 0..drawn {
-            others.swap(i, i + rng.below(all - i));
-        }
-        let each = if drawn > 0 {
-            (all as f32 / drawn as f32).ln()
-        } else {
-            0.0
-        };
-        let mut columns: Vec<(usize, f32)> = others[..drawn].iter().map(|i| (*i, each)).collect();
-        columns.extend((0..wanted.len()).filter(|i| wanted[*i]).map(|i| (i, 0.0)));
-        columns.sort_unstable_by_key(|(column, _)| *column);
+        let columns = Columns::sample(&wanted, sampled, rng);
         for chunk in &mut self.chunks {
             if let Some(taught) = chunk.law.as_mut().filter(|law| law.len() == wanted.len()) {
                 taught.read(&mut law);
-                *taught = TeacherRow::new(columns.iter().map(|(column, _)| law[*column]));
+                *taught = TeacherRow::new(columns.ids.iter().map(|column| law[*column as usize]));
             }
         }
-        self.shared = columns.iter().map(|(i, _)| self.shared[*i]).collect();
-        self.stands_for = columns.into_iter().map(|(_, each)| each).collect();
+        let ngrams = self.chunks.iter().filter(|chunk| chunk.draft.len() > 1);
+        let spelled = ngrams.flat_map(|chunk| self.ids.get(chunk.draft.clone()).unwrap_or(&[]));
+        let mut spelled = spelled.peekable();
+        self.spelled = spelled.peek().is_some().then(|| {
+            let mut kept = vec![false; vocabulary];
+            let likely = self.shared.iter().zip(&wanted);
+            let likely = likely.filter(|(_, wanted)| **wanted).map(|(id, _)| id);
+            for id in spelled.chain(likely) {
+                if let Some(kept) = kept.get_mut(*id as usize) {
+                    *kept = true;
+                }
+            }
+            Columns::sample(&kept, sampled, rng)
+        });
+        let Columns { ids, stands_for } = columns;
+        self.shared = ids.iter().map(|i| self.shared[*i as usize]).collect();
+        self.stands_for = stands_for;
     }
 
     /// The tokens that are read to learn from it: up to the one before the last that a loss looks at.
@@ -241,6 +281,10 @@ impl Example {
     pub fn bytes(&self) -> usize {
         let law = |chunk: &Chunk| chunk.law.as_ref().map_or(0, TeacherRow::bytes);
         let laws: usize = self.chunks.iter().map(law).sum();
+        let spelled = self.spelled.as_ref();
+        let spelled = spelled.map_or(0, |own| {
+            size_of_val(&own.ids[..]) + size_of_val(&own.stands_for[..])
+        });
         size_of::<Self>()
             + size_of_val(&self.ids[..])
             + size_of_val(&self.shared[..])
@@ -248,6 +292,7 @@ impl Example {
             + laws
             + size_of_val(&self.specials[..])
             + size_of_val(&self.stands_for[..])
+            + spelled
             + size_of_val(&self.states[..])
     }
 

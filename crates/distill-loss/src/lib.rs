@@ -128,7 +128,7 @@ pub use direct::acceptance::{acceptance, log_acceptance};
 pub use direct::forward_kl::forward_kl;
 pub use direct::nll::negative_log_likelihood;
 pub use direct::reverse_kl::reverse_kl;
-pub use example::{Chunk, Example, Response, Special};
+pub use example::{Chunk, Columns, Example, Response, Special};
 pub use ngram::NgramLoss;
 pub use ngram::approximate_kl::{Merged, approximate_kl};
 pub use ngram::nll::ngram_likelihood;

@@ -40,6 +40,17 @@ impl Terms {
         }
     }
 
+    /// True if L_N-gram can be learnt in a sample of the columns.
+    pub(crate) fn samples_ngrams(self) -> bool {
+        matches!(
+            self,
+            Self::Hybrid {
+                ngram: Some(NgramLoss::Nll | NgramLoss::Pointwise | NgramLoss::ScaledPointwise),
+                ..
+            }
+        )
+    }
+
     /// The same terms without L_N-gram.
     pub fn without_ngrams(self) -> Self {
         match self {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use distill_loss::{
-    Batch, Chunk, DirectLoss, Example, Losses, NgramLoss, PAPER_LAMBDA, Recorder, Response,
-    TeacherRow, Terms, log_sum_exp,
+    Batch, Chunk, DirectLoss, Example, Losses, NgramLoss, Objective, PAPER_LAMBDA, Recorder,
+    Response, TeacherRow, Terms, log_sum_exp,
 };
 use lm::{AdamWConfig, Checkpoint, LmConfig, random_checkpoint};
 use spec_decode::testkit::{ToyVocab, toy_pair};
@@ -348,7 +348,12 @@ fn fewer_columns_estimate_the_sums_over_all() {
             .sum()
     };
     let mut full = taught(columns);
-    full.narrow(0.9, usize::MAX, &mut StreamRng::new(1, "all"));
+    full.narrow(
+        0.9,
+        usize::MAX,
+        columns as usize,
+        &mut StreamRng::new(1, "all"),
+    );
     assert_eq!(full.shared.len(), columns as usize);
     assert!(full.stands_for.iter().all(|x| *x == 0.0));
     assert_eq!(full.chunks, taught(columns).chunks);
@@ -356,7 +361,12 @@ fn fewer_columns_estimate_the_sums_over_all() {
     let (mut sums, mut masses) = (Vec::new(), Vec::new());
     for seed in 0..400 {
         let mut few = taught(columns);
-        few.narrow(0.05, 100, &mut StreamRng::new(seed, "few"));
+        few.narrow(
+            0.05,
+            100,
+            columns as usize,
+            &mut StreamRng::new(seed, "few"),
+        );
         // Forty likely ones at each of three positions, the emitted ones, and the sample.
         assert!(
             (200..=223).contains(&few.shared.len()),
@@ -379,9 +389,45 @@ fn fewer_columns_estimate_the_sums_over_all() {
 }
 
 #[test]
+fn n_grams_are_learnt_in_a_sample_of_the_columns() {
+    let columns = 2000;
+    let logit = |column: u32| ((column * 13 % 101) as f32 - 50.0) / 20.0;
+    let mut example = taught(columns);
+    let ngram = Chunk {
+        draft: 1..3,
+        law: None,
+        ..example.chunks[0].clone()
+    };
+    example.chunks[0] = ngram;
+    example.chunks.truncate(1);
+    let loss = |example: &Example| -> f64 {
+        let batch = Batch::new([example], [], hybrid());
+        let scored = &batch.scored(0)[0];
+        let ids: Vec<u32> = match scored.columns {
+            Some(subset) => batch.columns()[subset].clone(),
+            None => (0..columns).collect(),
+        };
+        assert!(ids.contains(&3) && ids.contains(&777));
+        let rows = scored.positions.iter();
+        let rows = rows.flat_map(|_| ids.iter().map(|id| logit(*id)));
+        batch.grade(0, 0, &mut rows.collect::<Vec<f32>>()).terms[1]
+    };
+    let whole = loss(&example);
+    let narrowed = |sampled: usize, seed: u64| {
+        let mut narrowed = example.clone();
+        let rng = &mut StreamRng::new(seed, "spelled");
+        narrowed.narrow(0.05, sampled, columns as usize, rng);
+        loss(&narrowed)
+    };
+    assert!((narrowed(usize::MAX, 1) - whole).abs() < 1e-6);
+    let mean = (0..200).map(|seed| narrowed(200, seed)).sum::<f64>() / 200.0;
+    assert!((mean - whole).abs() < 0.02 * whole, "{mean}, {whole}");
+}
+
+#[test]
 fn the_columns_of_an_example_count_among_its_bytes() {
     let mut few = taught(2000);
-    few.narrow(0.05, 100, &mut StreamRng::new(1, "few"));
+    few.narrow(0.05, 100, 2000, &mut StreamRng::new(1, "few"));
     let (bytes, columns) = (few.bytes(), few.shared.len());
     assert!(columns > 200, "{columns}");
     few.shared = [].into();

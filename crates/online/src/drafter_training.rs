@@ -234,9 +234,11 @@ impl DrafterTraining {
     fn try_learn(&mut self, mut fresh: Vec<Example>) -> Result<Option<(Update, LearntWeights)>> {
         let began = Instant::now();
         if self.config.likely > 0.0 {
+            let (likely, sampled) = (self.config.likely, self.config.sampled);
+            let vocabulary = self.trainer.config().vocab_size;
             for (index, example) in (self.prompts..).zip(&mut fresh) {
                 let mut rng = StreamRng::new(self.seed, &format!("columns {index}"));
-                example.narrow(self.config.likely, self.config.sampled, &mut rng);
+                example.narrow(likely, sampled, vocabulary, &mut rng);
             }
         }
         self.prompts += fresh.iter().filter(|example| !example.goes_on).count() as u32;

@@ -36,8 +36,9 @@ pub struct LearnConfig {
     pub ends: bool,
     /// Restricts the comparison of the two distributions to the columns that the target gives at
     /// least this probability at some position of an answer, those of the emitted tokens, and a
-    /// sample of the others, which takes a fraction of the work; 0 compares all columns. At least 0
-    /// and below 1; not with `ngram = "approximate-kl"`.
+    /// sample of the others, which takes a fraction of the work; 0 compares all columns. N-grams are
+    /// learnt in these columns, their own and a sample of the drafter's others. At least 0 and below
+    /// 1; not with `ngram = "approximate-kl"`.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0.0))]
     pub likely: f64,

@@ -56,9 +56,13 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             if self.draft_on_device(&mut round, cache, policy, &mut logits)? {
                 continue;
             }
-            let read = self.drafter.forward(&raw_ids(round.input()), &mut logits);
+            let input = raw_ids(round.input());
+            // Of a context's last tokens, only the last one's row is drawn from.
+            let read = self.drafter.prompt(&input, &mut logits);
             read.map_err(failed)?;
-            self.draft_token(&mut round, cache, &logits, policy)?;
+            let row = Rows::checked(&logits, self.drafter.vocab_size(), 1);
+            let row = row.map_err(SpecError::law(Role::Drafter, round.running.round))?;
+            self.draft_row(&mut round, cache, row.last(), policy)?;
         }
         self.end_draft(round, cache)
     }
