@@ -13,9 +13,9 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py caches NAME                 n-grams when the stream ends
     python3 results/recompute.py costs NAME STAGE            parts of a round in plain steps
     python3 results/recompute.py learning NAME               the share of learning, the prompt's prefill in and out
-    python3 results/recompute.py learning_on NAME            tokens a second while arms learn and after it, by the clock
-    python3 results/recompute.py by_quarter NAME             the same by quarter of a stream that plain decoding answers, too
+    python3 results/recompute.py by_quarter NAME             tokens a second by quarter of a stream that plain decoding answers, too
     python3 results/recompute.py by_task NAME                the same, an arm a line
+    python3 results/recompute.py prompts_share NAME          what reading the prompt takes, and what it leaves to gain
     python3 results/recompute.py halves NAME ARM OTHER       an arm over another by the clock, by halves of the stream
     python3 results/recompute.py by_segment NAME             the same by segment, where task and target change
     python3 results/recompute.py kinds NAME                  the same by what rounds did: drafted, copied, both, neither
@@ -373,48 +373,45 @@ def learning(name):
         print(f"  {arm:28} {text}, prefill in {learn / with_prefill:.3f}")
 
 
-def learning_on(name):
-    """Whole seconds of the stream and of the held-out prompts: prefill, decoding and learning. Plain decoding of the
-    stream is the one of the held-out prompts where it did not answer the stream. A Markdown table."""
-    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
-    speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
-    stream = grouped(load(name, "stream"), "at", "arm")
-    held_out = grouped(load(name, "held-out"), "at", "arm")
-    heads = ["target, task", "arm", "streamed", "tokens/s while it learns", "over plain", "second half", "learning, share"]
-    heads += ["learning, s a prompt", "tokens/s frozen", "frozen over plain"]
-    print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * 8)
-    for (at, arm), frozen in held_out.items():
-        after = speed(held_out[at, "autoregressive"])
-        row = ["–"] * 6
-        if own := stream.get((at, arm)):
-            half = (1 + max(row["prompt_index"] for row in own)) // 2
-            late = lambda rows: [row for row in rows if row["prompt_index"] >= half]
-            beside = stream.get((at, "autoregressive"))
-            plain = speed(beside or held_out[at, "autoregressive"])
-            after_half = speed(late(beside)) if beside else plain
-            learnt = sum(row["learn_s"] for row in own)
-            row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / plain:.2f}x", f"{speed(late(own)) / after_half:.2f}x"]
-            row += [f"{learnt / whole(own):.2f}", f"{learnt / len(own):.2f}"]
-        print("| " + " | ".join([at, arm, *row, f"{speed(frozen):.1f}", f"{speed(frozen) / after:.2f}x"]) + " |")
-
-
 def by_quarter(name):
-    """Whole seconds of the streamed prompts, prefill and learning included, beside plain decoding of the same prompts. A
-    Markdown table."""
+    """Whole seconds of the streamed prompts, prefill and learning included, beside plain decoding of the same prompts; then
+    the means of tasks. A Markdown table."""
     whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
     speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
     stream = grouped(load(name, "stream"), "at", "arm")
     heads = ["target, task", "arm", "prompts", "tokens/s", "over plain", "1st quarter", "2nd", "3rd", "4th"]
     heads += ["tokens a round", "learning, share", "seconds saved"]
     print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * 10)
+    means = {}
     for (at, arm), own in stream.items():
         plain = stream[at, "autoregressive"]
         length = 1 + max(row["prompt_index"] for row in own)
         part = lambda rows, i: [r for r in rows if 4 * r["prompt_index"] // length == i]
-        row = [f"{len(own)}", f"{speed(own):.1f}", f"{speed(own) / speed(plain):.2f}x"]
-        row += [f"{speed(part(own, i)) / speed(part(plain, i)):.2f}x" for i in range(4)]
+        over = [speed(own) / speed(plain), *(speed(part(own, i)) / speed(part(plain, i)) for i in range(4))]
+        means.setdefault((at.split(", ")[0], arm), []).append(over)
+        row = [f"{len(own)}", f"{speed(own):.1f}", *(f"{x:.2f}x" for x in over)]
         row += [f"{sum(r['new_tokens'] for r in own) / sum(r['rounds'] for r in own):.2f}"]
         row += [f"{sum(r['learn_s'] for r in own) / whole(own):.2f}", f"{whole(plain) - whole(own):.0f}"]
+        print("| " + " | ".join([at, arm, *row]) + " |")
+    for (target, arm), rows in means.items():
+        if len(rows) > 1:
+            row = ["–", "–", *(f"{np.mean(column):.2f}x" for column in zip(*rows)), "–", "–", "–"]
+            print("| " + " | ".join([f"{target}, mean of tasks", arm, *row]) + " |")
+
+
+def prompts_share(name):
+    """What reading the prompt takes of whole seconds (the prompt, decoding, learning), by task; speedups over plain decoding of the
+    same prompts, without and with it; and plain decoding's whole seconds over those of its prompts, which no way of decoding can
+    exceed. A Markdown table."""
+    parts = lambda rows: [sum(row[key] for row in rows) for key in ("prefill_s", "seconds", "learn_s")]
+    heads = ["target, task", "arm", "prompt tokens", "answer tokens", "prompt, share", "decoding over plain", "over plain", "at most"]
+    print("| " + " | ".join(heads) + " |\n|:--|:--|" + "--:|" * (len(heads) - 2))
+    stream = grouped(load(name, "stream"), "at", "arm")
+    for (at, arm), own in stream.items():
+        mean = lambda key: sum(row[key] for row in own) / len(own)
+        (read, decoded, learnt), plain = parts(own), parts(stream[at, "autoregressive"])
+        row = [f"{mean('prompt_tokens'):.0f}", f"{mean('new_tokens'):.0f}", f"{read / (read + decoded + learnt):.2f}"]
+        row += [f"{plain[1] / decoded:.2f}x", f"{sum(plain) / (read + decoded + learnt):.2f}x", f"{sum(plain) / plain[0]:.2f}x"]
         print("| " + " | ".join([at, arm, *row]) + " |")
 
 
@@ -696,8 +693,8 @@ def answers(name, stage):
 
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
-    commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, learning_on, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, by_task, halves, by_segment, kinds, positions, curve, what_learnt, agreement, never_slower, break_even, drafted, check)}
+    commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, answers)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, prompts_share, halves, by_segment, kinds, positions, curve, what_learnt, agreement, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)

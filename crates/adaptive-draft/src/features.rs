@@ -1,13 +1,11 @@
 //! Features of a draft token before the target has seen it.
 
 use multiversion::multiversion;
+use spec_decode::moments;
 use vocab_align::{DraftId, TokenId};
 
 /// Number of features beside the hidden state: log q(token) and the entropy of q.
 pub const SCALARS: usize = 2;
-
-/// Number of entries summed in f32 before the sum moves to f64.
-const BLOCK: usize = 512;
 
 /// Number of partial results, a whole number of vector registers of any width, so that every
 /// processor computes the same bits.
@@ -56,49 +54,6 @@ fn largest(logits: &[f32]) -> f32 {
         .chain(rest)
         .copied()
         .fold(f32::NEG_INFINITY, f32::max)
-}
-
-/// Sums of e^x and x e^x over x = logit - top.
-#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-fn moments(logits: &[f32], top: f32) -> (f64, f64) {
-    let (mut total, mut weighted) = (0.0f64, 0.0f64);
-    for block in logits.chunks(BLOCK) {
-        let (mut sum, mut moment) = ([0.0f32; LANES], [0.0f32; LANES]);
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for lane in 0..LANES {
-                let (e, x) = exponential(chunk[lane] - top);
-                sum[lane] += e;
-                moment[lane] += e * x;
-            }
-        }
-        for (lane, logit) in rest.iter().enumerate() {
-            let (e, x) = exponential(logit - top);
-            sum[lane] += e;
-            moment[lane] += e * x;
-        }
-        total += f64::from(sum.iter().sum::<f32>());
-        weighted += f64::from(moment.iter().sum::<f32>());
-    }
-    (total, weighted)
-}
-
-/// Lower bound of exponents. Below it an exponential adds nothing to a sum that holds a 1.
-const LOWEST: f32 = -80.0;
-
-/// `e^x` for `x <= 0` with a relative error of 3e-7, and x limited from below. It has no branch or
-/// call, so that loops over a row are vectorised.
-#[inline(always)]
-fn exponential(x: f32) -> (f32, f32) {
-    /// Adding this number rounds to an integer in the low mantissa bits.
-    const ROUND: f32 = 12_582_912.0;
-    let x = if x > LOWEST { x } else { LOWEST };
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
-    let r = x - (shifted - ROUND) * std::f32::consts::LN_2;
-    // Taylor on |r| <= ln 2 / 2.
-    let p = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0)))));
-    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));
-    (p * power, x)
 }
 
 /// Writes the features of a token over `out`: the hidden state it is drawn from, log q, entropy.

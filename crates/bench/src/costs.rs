@@ -19,7 +19,7 @@ use online::{Probe, ProbeOptions};
   omnidraft costs experiments/table2.toml --data-dir DATA
   omnidraft costs experiments/ablations/adaptive-cross.toml --data-dir DATA --only task=xsum --prompts 40
   omnidraft costs experiments/table2.toml --data-dir DATA --processes 5
-  omnidraft costs experiments/real/pair-live.toml --draft-weights int4 --data-dir DATA
+  omnidraft costs experiments/real/pair-clock.toml --draft-weights int4 --data-dir DATA
 
 Prints [decode.costs] for the experiment: medians over real rounds of every draft length, host work
 and an acceptance head included. Run it alone on the machine.

@@ -108,27 +108,24 @@ impl<R: PanelRow> Blocks<R> {
         }
     }
 
-    /// Exchanges the keys and values of two positions of a block.
-    fn swap(&mut self, shape: &CacheShape, block: usize, [a, b]: [usize; 2]) {
-        if a == b {
-            return;
-        }
+    /// Copies the keys and values of a position of a block to another one.
+    fn copy(&mut self, shape: &CacheShape, block: usize, [from, to]: [usize; 2]) {
         let (head_dim, panels) = (shape.head_dim, shape.head_dim.div_ceil(PANEL));
         let block = &mut self.0[block];
+        let [from, to] = [from, to].map(|at| (at / shape.positions, at % shape.positions));
         for kv_head in 0..shape.kv_heads {
             for i in 0..head_dim {
-                let key = |position: usize| {
-                    let (segment, own) = (position / shape.positions, position % shape.positions);
+                let key = |own: usize| {
                     let panel = kv_head * (shape.positions / PANEL) + own / PANEL;
-                    (segment, panel * head_dim + i, own % PANEL)
+                    (panel * head_dim + i, own % PANEL)
                 };
-                let value = |position: usize| {
-                    let (segment, own) = (position / shape.positions, position % shape.positions);
-                    let row = (kv_head * panels + i / PANEL) * shape.positions + own;
-                    (segment, row, i % PANEL)
-                };
-                exchange(block, |segment| &mut segment.keys, [a, b].map(key));
-                exchange(block, |segment| &mut segment.values, [a, b].map(value));
+                let value = |own: usize| (kv_head * panels + i / PANEL) * shape.positions + own;
+                let (row, column) = key(from.1);
+                let number = *block[from.0].keys[row].column(column);
+                let (row, column) = key(to.1);
+                *block[to.0].keys[row].column(column) = number;
+                let number = *block[from.0].values[value(from.1)].column(i % PANEL);
+                *block[to.0].values[value(to.1)].column(i % PANEL) = number;
             }
         }
     }
@@ -139,34 +136,22 @@ impl<R: PanelRow> Blocks<R> {
         let position = at.position % shape.positions;
         let panel = at.kv_head * (shape.positions / PANEL) + position / PANEL;
         let keys = &mut segment.keys[panel * head_dim..][..head_dim];
-        for (row, value) in keys.iter_mut().zip(key) {
-            row.put(position % PANEL, *value);
+        let mut numbers = [R::Number::default(); PANEL];
+        for (rows, part) in keys.chunks_mut(PANEL).zip(key.chunks(PANEL)) {
+            R::store(part, &mut numbers[..part.len()]);
+            for (row, number) in rows.iter_mut().zip(numbers) {
+                *row.column(position % PANEL) = number;
+            }
         }
         let panels = head_dim.div_ceil(PANEL);
         for (i, part) in value.chunks(PANEL).enumerate() {
             let row = (at.kv_head * panels + i) * shape.positions + position;
-            for (column, value) in part.iter().enumerate() {
-                segment.values[row].put(column, *value);
+            R::store(part, &mut numbers[..part.len()]);
+            for (column, number) in numbers[..part.len()].iter().enumerate() {
+                *segment.values[row].column(column) = *number;
             }
         }
     }
-}
-
-/// Exchanges two numbers of a block, each given by its segment, row and column.
-fn exchange<R: PanelRow>(
-    block: &mut [Segment<R>],
-    rows: fn(&mut Segment<R>) -> &mut Vec<R>,
-    [a, b]: [(usize, usize, usize); 2],
-) {
-    let mut put = |(segment, row, column): (usize, usize, usize), number: Option<R::Number>| {
-        let place = rows(&mut block[segment])[row].column(column);
-        let held = *place;
-        *place = number.unwrap_or(held);
-        held
-    };
-    let first = put(a, None);
-    let second = put(b, Some(first));
-    put(a, Some(second));
 }
 
 /// Destination of a key and a value.
@@ -213,28 +198,19 @@ impl Cache {
         }
     }
 
-    /// Brings the keys and values that a block has stored from `stored` on to a run's positions,
-    /// which begin no later.
-    pub(crate) fn exchange(&mut self, block: usize, run: Run, stored: usize) {
-        // In this order a token is still where it was stored when its turn comes, even if the run
-        // reaches beyond `stored`.
-        for i in 0..run.count {
-            self.swap(block, [run.position + i, stored + i]);
-        }
-    }
-
-    /// Undoes [`exchange`](Self::exchange).
-    pub(crate) fn exchange_back(&mut self, block: usize, run: Run, stored: usize) {
-        for i in (0..run.count).rev() {
-            self.swap(block, [run.position + i, stored + i]);
-        }
-    }
-
-    /// Exchanges the keys and values of two positions of a block.
-    fn swap(&mut self, block: usize, positions: [usize; 2]) {
-        match &mut self.stored {
-            Stored::F32(blocks) => blocks.swap(&self.shape, block, positions),
-            Stored::F16(blocks) => blocks.swap(&self.shape, block, positions),
+    /// Copies the keys and values that have been stored from `stored` on to a run's positions, which
+    /// begin no later.
+    pub(crate) fn carry(&mut self, run: Run, stored: usize) {
+        for block in 0..self.shape.layers {
+            // In this order a token is still where it was stored when its turn comes, even if the run
+            // reaches beyond `stored`.
+            for i in 0..run.count {
+                let places = [stored + i, run.position + i];
+                match &mut self.stored {
+                    Stored::F32(blocks) => blocks.copy(&self.shape, block, places),
+                    Stored::F16(blocks) => blocks.copy(&self.shape, block, places),
+                }
+            }
         }
     }
 

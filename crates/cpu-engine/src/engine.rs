@@ -659,9 +659,7 @@ impl LanguageModel for CpuEngine {
             return Err(ModelError::new(refused));
         };
         let before: usize = self.scored[..alternative].iter().map(|run| run.count).sum();
-        for block in 0..self.weights.config.num_layers {
-            self.cache.exchange(block, run, self.len + before);
-        }
+        self.cache.carry(run, self.len + before);
         self.scored.clear();
         self.len = run.position + tokens;
         Ok(())

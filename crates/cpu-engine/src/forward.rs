@@ -159,7 +159,7 @@ pub(crate) struct Run {
 impl<'a> Stretch<'a> {
     /// The parts whose queries are a block: the tokens before the alternatives, then each of these.
     /// First token of the pass, and the tokens in a row.
-    fn parts(&self) -> impl Iterator<Item = (usize, Run)> + use<'a> {
+    fn parts(&self) -> impl Iterator<Item = (usize, Run)> + Clone + use<'a> {
         let alternatives = self.alternatives;
         let own: usize = alternatives.iter().map(|run| run.count).sum();
         let main = Run {
@@ -321,26 +321,23 @@ impl Pass<'_, '_> {
                 attention,
                 ..
             } = &mut *self.scratch;
-            for (first, run) in stretch.parts() {
-                let (row, stored) = (row + first, stretch.start + first);
-                let call = AttentionCall {
-                    queries: &queries[row * width..],
-                    shape: stretch.cache.shape,
-                    start: run.position,
-                    count: run.count,
-                    group: config.num_heads / config.num_kv_heads,
-                    scale: config.block.attention_scale,
-                    cap: config.block.attention_cap,
-                    window: config.layer(layer).window.unwrap_or(usize::MAX),
-                };
-                let out = Out::new(&mut mixed[row * width..], width, width);
-                // An alternative stands at its positions while its queries are answered.
-                stretch.cache.exchange(layer, run, stored);
-                match &stretch.cache.stored {
-                    Stored::F32(blocks) => executor.attend(call, blocks.of(layer), attention, out),
-                    Stored::F16(blocks) => executor.attend(call, blocks.of(layer), attention, out),
-                }
-                stretch.cache.exchange_back(layer, run, stored);
+            let queries = &queries[row * width..];
+            let calls = stretch.parts().map(|(first, run)| AttentionCall {
+                queries: &queries[first * width..],
+                shape: stretch.cache.shape,
+                row: first,
+                start: run.position,
+                stored: stretch.start + first,
+                count: run.count,
+                group: config.num_heads / config.num_kv_heads,
+                scale: config.block.attention_scale,
+                cap: config.block.attention_cap,
+                window: config.layer(layer).window.unwrap_or(usize::MAX),
+            });
+            let out = Out::new(&mut mixed[row * width..], width, width);
+            match &stretch.cache.stored {
+                Stored::F32(blocks) => executor.attend(calls, blocks.of(layer), attention, out),
+                Stored::F16(blocks) => executor.attend(calls, blocks.of(layer), attention, out),
             }
             row += stretch.count;
         }

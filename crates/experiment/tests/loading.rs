@@ -4,6 +4,7 @@ use crate::common;
 
 use common::{Files, SMALL, ZOO, plan, says, set, wrong, wrong_set};
 use experiment::{CostsConfig, Count, DecodeConfig, ExperimentError, LoadOptions, Plan};
+use lm::{Device, KvType};
 
 const TAIL: &str = "[grid]\ntask = [\"gsm8k\"]\ntarget = [\"L\"]\n\
     [stage.stream]\nprompts = { train = 9 }\n[[arm]]\npreset = \"L_DM\"\n";
@@ -197,13 +198,22 @@ fn overrides_reach_everything() {
     assert_eq!(plan.jobs.len(), 4);
     let decode = job.decode();
     assert_eq!(decode.engine().weights.name(), "bf16");
-    assert_eq!(decode.drafter_engine().weights.name(), "int4");
-    assert_eq!(decode.drafter_engine().threads, decode.engine().threads);
+    assert_eq!(decode.drafter_engine(Device::Cpu).weights.name(), "int4");
+    assert_eq!(
+        decode.drafter_engine(Device::Cpu).threads,
+        decode.engine().threads
+    );
+    // Beside integer weights of a processor, keys and values are in half precision.
+    let kv = |device| decode.drafter_engine(device).kv;
+    assert_eq!(
+        (kv(Device::Cpu), kv(Device::Gpu(0))),
+        (KvType::F16, KvType::F32)
+    );
     let same = DecodeConfig {
         draft_weights: None,
         ..decode
     };
-    assert_eq!(same.drafter_engine(), same.engine());
+    assert_eq!(same.drafter_engine(Device::Cpu), same.engine());
     assert_eq!(job.segments[0].train, Count::Number(50));
     assert_eq!(plan.jobs[2].config.segments[0].train, Count::All);
     assert!(job.exclusive);

@@ -178,6 +178,21 @@ impl EngineSettings {
         }
     }
 
+    /// The same settings for a drafter. On the processor and beside integer weights, it keeps keys and
+    /// values in f16: a small model reads them for a good part of a step, and what the target says does
+    /// not depend on how they are rounded.
+    #[must_use]
+    pub fn drafting(self) -> Self {
+        let integers = matches!(self.weights, WeightType::Int8 | WeightType::Int4);
+        match matches!(self.device, Device::Cpu) && integers {
+            true => Self {
+                kv: KvType::F16,
+                ..self
+            },
+            false => self,
+        }
+    }
+
     /// The same settings on a device.
     #[must_use]
     pub fn on(self, device: Device) -> Self {

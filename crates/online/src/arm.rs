@@ -158,8 +158,7 @@ impl DraftingArm {
         let adaptive = Adaptive::new(arm, guests, width, job.seed)?;
         let settings = arm
             .decode
-            .drafter_engine()
-            .on(job.models.device_of(&job.models.drafter));
+            .drafter_engine(job.models.device_of(&job.models.drafter));
         let mut own = match arm.decode.draft {
             DraftSource::PromptLookup => Drafter::Lookup(BTreeMap::new()),
             DraftSource::Model => {

@@ -77,11 +77,9 @@ impl Probe {
             false => 0,
         };
         Ok(Self {
-            drafter: drafter.padded(width).engine(
-                decode
-                    .drafter_engine()
-                    .on(job.models.device_of(&job.models.drafter)),
-            )?,
+            drafter: drafter
+                .padded(width)
+                .engine(decode.drafter_engine(job.models.device_of(&job.models.drafter)))?,
             width: drafter.config().hidden_size,
             session: SessionConfig {
                 sampling: decode.sampling()?,

@@ -279,9 +279,7 @@ impl Padded {
         decode: &DecodeConfig,
     ) -> Result<Padding> {
         let draft_width = models.drafter.pad_width;
-        let drafts = decode
-            .drafter_engine()
-            .on(models.device_of(&models.drafter));
+        let drafts = decode.drafter_engine(models.device_of(&models.drafter));
         let settings = decode.engine().on(self.device);
         let drafter = drafter.padded(draft_width);
         let mut drafter = Stepper::new(&drafter, drafts, STEP_CONTEXT)?;

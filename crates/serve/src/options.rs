@@ -125,6 +125,7 @@ impl Options {
             weights: self.draft_weights.unwrap_or(self.engine.weights),
             ..self.engine
         }
+        .drafting()
     }
 
     /// Bounds of an n-gram cache.

@@ -13,7 +13,7 @@
 use vocab_align::{DraftId, TargetId, TokenId};
 
 use crate::lexicon::DirectMap;
-use crate::sampling::{argmax, argmax_without, sum_of_exponentials};
+use crate::sampling::{argmax_without, largest_possible, moments};
 
 /// Number of the most probable other tokens of which one must stand for a target token.
 const OTHERS: usize = 8;
@@ -102,13 +102,14 @@ impl Seconds {
     /// Notes a drafted token, given the drafter's raw logits; without them there is no second choice
     /// in its place, and nothing is known of what comes after it.
     pub(crate) fn note(&mut self, first: DraftId, logits: &[f32], direct: &DirectMap) {
-        let Ok(top) = argmax(logits) else {
+        let top = largest_possible(logits).filter(|top| *top > f32::NEG_INFINITY);
+        let Some(top) = top else {
             self.found.push(None);
             self.masses.push(0.0);
             return;
         };
-        let all = sum_of_exponentials(logits, logits[top]);
-        let mass = |logit: f32| (f64::from(logit) - f64::from(logits[top])).exp() / all;
+        let all = moments(logits, top).0;
+        let mass = |logit: f32| (f64::from(logit) - f64::from(top)).exp() / all;
         let own = logits.get(first.index()).map_or(0.0, |own| mass(*own));
         let mut others = vec![first.index()];
         let second = std::iter::from_fn(|| {

@@ -42,9 +42,10 @@ impl<T: Kept> Row<T> {
     pub(crate) fn of(length: usize) -> Self {
         let kept = T::spare().try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            // The shortest one that is long enough, so that a short row does not use up a long one.
-            let fits = (0..spare.len()).filter(|&at| spare[at].len() >= length);
-            let at = fits.min_by_key(|&at| spare[at].len())?;
+            // The smallest one with room, so that a short row does not use up a long one. A row that
+            // was cut has the room that it had.
+            let fits = (0..spare.len()).filter(|&at| spare[at].capacity() >= length);
+            let at = fits.min_by_key(|&at| spare[at].capacity())?;
             Some(spare.swap_remove(at))
         });
         let mut row = kept.ok().flatten().unwrap_or_default();
@@ -90,6 +91,9 @@ mod tests {
         drop(rows);
         assert_eq!(Row::<f64>::of(400).as_ptr(), places[1]);
         assert_eq!(Row::<f64>::of(501).as_ptr(), places[0]);
+        // Whatever their lengths were.
+        assert_eq!(Row::<f64>::of(1000).as_ptr(), places[0]);
+        assert_eq!(Row::<f64>::of(450).as_ptr(), places[1]);
         assert_eq!(Row::<f64>::of(2000).len(), 2000);
         for _ in 0..3 * KEPT {
             drop(Row(vec![0.0f32; 4]));

@@ -18,7 +18,7 @@ use multiversion::multiversion;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use vocab_align::{DraftId, TokenId};
 
-use crate::sampling::{argmax, sum_of_exponentials};
+use crate::sampling::{argmax, moments};
 
 /// Number of levels of a shortened state.
 const WIDTH: usize = 128;
@@ -359,7 +359,7 @@ impl Place {
     fn of(state: &[f32], logits: &[f32]) -> Option<Self> {
         let key = shortened(state)?;
         let best = argmax(logits).ok()?;
-        let sum = sum_of_exponentials(logits, logits[best]);
+        let sum = moments(logits, logits[best]).0;
         Some(Self {
             key,
             own: (DraftId::new(best as u32), 1.0 / sum),

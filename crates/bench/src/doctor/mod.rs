@@ -157,7 +157,7 @@ impl DoctorArgs {
         let prompts = self.questions()?;
         let target = self.torch.load(&self.target, self.threads)?;
         let drafter = ModelFolder::<DraftId>::load(&self.drafter)?;
-        let drafts = decode.drafter_engine().on(self.devices.drafter()?);
+        let drafts = decode.drafter_engine(self.devices.drafter()?);
         let scores = decode.engine().on(self.devices.target()?);
         let steps = steps((&drafter, drafts), (&target, scores))?;
         let engines = (drafter.engine(drafts)?, target.engine(scores)?);

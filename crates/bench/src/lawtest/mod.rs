@@ -199,7 +199,7 @@ impl LawtestArgs {
             pair: align(&drafter, &target),
             shared: Pair::shared(target.vocabulary.clone()),
             target_engine: target.engine(decode.engine().on(self.devices.target()?))?,
-            drafter_engine: drafter.engine(decode.drafter_engine().on(self.devices.drafter()?))?,
+            drafter_engine: drafter.engine(decode.drafter_engine(self.devices.drafter()?))?,
             target,
             drafter,
         };

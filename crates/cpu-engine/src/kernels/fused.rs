@@ -163,8 +163,13 @@ pub(crate) struct AttentionCall<'a> {
     pub(crate) queries: &'a [f32],
     /// Shape of the cache.
     pub(crate) shape: CacheShape,
-    /// Number of positions in the cache before this call.
+    /// Its first row of the outputs.
+    pub(crate) row: usize,
+    /// Number of positions before this call.
     pub(crate) start: usize,
+    /// Position of the cache from which on the keys and values of the new positions stand: `start`,
+    /// or a later one for an alternative.
+    pub(crate) stored: usize,
     /// Number of new positions.
     pub(crate) count: usize,
     /// Number of query heads per key/value head.
@@ -224,7 +229,8 @@ impl<R: PanelRow> Kernel for Attention<'_, R> {
             let row = self.rows.start + i;
             let head = self.kv_head * group + row % group;
             let mixed = &self.scratch.mixed[i * self.scratch.head_stride..][..head_dim];
-            let out = self.out.range(row / group, head * head_dim, head_dim);
+            let out = (self.call.row + row / group, head * head_dim);
+            let out = self.out.range(out.0, out.1, head_dim);
             let inverse = 1.0 / sum;
             for (out, mixed) in out.iter_mut().zip(mixed) {
                 *out = mixed * inverse;
@@ -273,8 +279,26 @@ impl<'a, R: PanelRow> Attention<'a, R> {
     #[inline(always)]
     fn score<S: Simd>(&mut self, simd: S) {
         let longest = self.context(self.rows.len() - 1);
+        let AttentionCall { start, stored, .. } = self.call;
+        if start == stored {
+            self.score_at(simd, self.first(0)..longest);
+            return;
+        }
+        self.score_at(simd, self.first(0).min(start)..start);
+        let own = longest - start;
+        self.score_at(simd, stored..stored + own);
+        // Where a score stands says which position it is of.
+        let rows = self.scratch.scores.chunks_mut(self.scratch.score_stride);
+        for scores in rows.take(self.rows.len()) {
+            scores.copy_within(stored..stored + own, start);
+        }
+    }
+
+    /// Computes the scores of every row for some positions of the cache, in whole panels.
+    #[inline(always)]
+    fn score_at<S: Simd>(&mut self, simd: S, positions: Range<usize>) {
         let AttentionCall { queries, shape, .. } = self.call;
-        let (stride, positions) = (self.scratch.score_stride, shape.positions);
+        let stride = self.scratch.score_stride;
         let row = self.kv_head * self.call.count * self.call.group + self.rows.start;
         let x = Rows {
             data: &queries[row * shape.head_dim..],
@@ -282,11 +306,12 @@ impl<'a, R: PanelRow> Attention<'a, R> {
             count: self.rows.len(),
         };
         let segments = self.segments;
-        let first = self.first(0);
-        for (segment, start) in segments.iter().zip((0..longest).step_by(positions)) {
+        let starts = (0..positions.end).step_by(shape.positions);
+        for (segment, start) in segments.iter().zip(starts) {
             let w = self.keys(segment);
-            let columns = (longest - start).min(positions).next_multiple_of(PANEL);
-            let unseen = first.saturating_sub(start).min(columns) / PANEL;
+            let columns = (positions.end - start).min(shape.positions);
+            let columns = columns.next_multiple_of(PANEL);
+            let unseen = positions.start.saturating_sub(start).min(columns) / PANEL;
             Gemm {
                 operands: Chains {
                     x,
@@ -340,12 +365,18 @@ impl<'a, R: PanelRow> Attention<'a, R> {
         positions: Range<usize>,
         mut store: Store,
     ) {
-        let shape = self.call.shape;
+        let AttentionCall { shape, stored, .. } = self.call;
         let mut start = positions.start;
         while start < positions.end {
-            let segment = start / shape.positions;
+            // Place in the cache, and end of those that follow each other there.
+            let (place, end) = match self.call.start {
+                own if own == stored => (start, positions.end),
+                own if start < own => (start, positions.end.min(own)),
+                own => (start - own + stored, positions.end),
+            };
+            let segment = place / shape.positions;
             let first = segment * shape.positions;
-            let end = positions.end.min(first + shape.positions);
+            let end = end.min(start + first + shape.positions - place);
             let segments = self.segments;
             let w = self.values(&segments[segment]);
             let AttentionScratch {
@@ -359,7 +390,7 @@ impl<'a, R: PanelRow> Attention<'a, R> {
                 stride,
                 count,
             };
-            let inner = (start - first, end - first);
+            let inner = (place - first, place + end - start - first);
             Gemm {
                 operands: Chains { x, w, inner },
                 panels: 0..shape.head_dim.div_ceil(PANEL),

@@ -290,23 +290,23 @@ impl Executor {
         });
     }
 
-    /// Attention of every head; `out` is `[count, heads * head_dim]`.
-    pub(crate) fn attend<R: PanelRow>(
+    /// Attention of every head for calls that read one cache; `out` is `[rows, heads * head_dim]`.
+    pub(crate) fn attend<'a, R: PanelRow>(
         &self,
-        call: AttentionCall<'_>,
+        calls: impl Iterator<Item = AttentionCall<'a>> + Clone + Sync,
         segments: &[Segment<R>],
         scratch: &[Mutex<AttentionScratch>],
         out: Out<'_>,
     ) {
-        let rows = call.count * call.group;
-        if rows == 0 {
-            return;
-        }
-        let tiles = rows.div_ceil(QUERY_ROWS);
-        let tasks = tiles * call.shape.kv_heads;
-        let seen = (call.start + call.count).min(call.window);
-        let cost = 2 * seen * call.shape.head_dim * rows.div_ceil(tiles);
-        let chunks = self.chunks(tasks, 1, cost, usize::MAX);
+        let rows = |call: &AttentionCall<'_>| call.count * call.group;
+        let tiles = |call: &AttentionCall<'_>| rows(call).div_ceil(QUERY_ROWS);
+        let cost = |call: &AttentionCall<'_>| {
+            let seen = (call.start + call.count).min(call.window);
+            2 * seen * call.shape.head_dim * rows(call).min(QUERY_ROWS)
+        };
+        let all = calls.clone().map(|call| tiles(&call) * call.shape.kv_heads);
+        let most = calls.clone().map(|call| cost(&call)).max();
+        let chunks = self.chunks(all.sum(), 1, most.unwrap_or(0), usize::MAX);
         let out = SharedOut::new(out);
         self.pool.run(chunks.count(), &|chunk, thread| {
             // Never contended: a thread number is in use once at a time.
@@ -314,6 +314,19 @@ impl Executor {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             for task in chunks.range(chunk) {
+                let mut task = task;
+                let own = calls.clone().find(|call| {
+                    let tasks = tiles(call) * call.shape.kv_heads;
+                    let own = task < tasks;
+                    if !own {
+                        task -= tasks;
+                    }
+                    own
+                });
+                let Some(call) = own else {
+                    continue;
+                };
+                let (rows, tiles) = (rows(&call), tiles(&call));
                 let (kv_head, tile) = (task / tiles, task % tiles);
                 // SAFETY: a task writes one head group's columns of its own rows; tasks are
                 // disjoint.

@@ -1,6 +1,8 @@
 //! Rows of panels: one or two inputs of sixteen neighbouring output columns in each storage of
 //! floating-point numbers, and the scales of integers.
 
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use lm::saturated_half;
 
 use super::simd::{PANEL, Simd};
@@ -13,13 +15,17 @@ pub(crate) struct F32Row(pub(crate) [f32; PANEL]);
 /// Sixteen numbers of a panel, in any storage.
 pub(crate) trait PanelRow: Copy + Default + Send + Sync {
     /// A stored number.
-    type Number: Copy;
+    type Number: Copy + Default;
 
-    /// One column as it is stored, to be exchanged with another.
+    /// One column as it is stored.
     fn column(&mut self, column: usize) -> &mut Self::Number;
 
     /// Sets one column, rounded if necessary.
     fn put(&mut self, column: usize, value: f32);
+
+    /// As many numbers as [`put`](Self::put) would store them.
+    // One by one, conversions took longer than what they were stored for.
+    fn store(values: &[f32], to: &mut [Self::Number]);
 
     /// All columns, as f32.
     fn load<S: Simd>(&self, simd: S) -> S::P;
@@ -34,6 +40,10 @@ impl PanelRow for F32Row {
 
     fn put(&mut self, column: usize, value: f32) {
         self.0[column] = value;
+    }
+
+    fn store(values: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(values);
     }
 
     #[inline(always)]
@@ -57,6 +67,20 @@ impl PanelRow for F16Row {
     /// Numbers beyond the range of f16 become its largest number.
     fn put(&mut self, column: usize, value: f32) {
         self.0[column] = saturated_half(value).to_bits();
+    }
+
+    fn store(values: &[f32], to: &mut [u16]) {
+        let most = f16::MAX.to_f32_const();
+        let mut within = [0.0; PANEL];
+        let parts = values.chunks(PANEL).zip(to.chunks_mut(PANEL));
+        for (values, to) in parts {
+            let within = &mut within[..values.len()];
+            for (to, value) in within.iter_mut().zip(values) {
+                *to = value.clamp(-most, most);
+            }
+            to.reinterpret_cast_mut::<f16>()
+                .convert_from_f32_slice(within);
+        }
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! `[decode]`: drafting, verification and sampling.
 
 use adaptive_draft::Score;
-use lm::{EngineSettings, KvType, WeightType};
+use lm::{Device, EngineSettings, KvType, WeightType};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMode};
@@ -102,7 +102,8 @@ pub struct DecodeConfig {
     /// drafting cheaper and acceptance a little lower; the output distribution does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub draft_weights: Option<WeightType>,
-    /// Number format of the keys and values in the decode engine.
+    /// Number format of the keys and values in the decode engine. A drafter with integer weights keeps
+    /// them in f16.
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = "f32"))]
     pub kv: KvType,
@@ -175,9 +176,10 @@ impl DecodeConfig {
         self.stored(self.weights)
     }
 
-    /// The engine settings of a drafter, without the context length, which depends on the model.
-    pub fn drafter_engine(&self) -> EngineSettings {
-        self.stored(self.drafts_in())
+    /// The engine settings of a drafter on a device, without the context length, which depends on the
+    /// model.
+    pub fn drafter_engine(&self, device: Device) -> EngineSettings {
+        self.stored(self.drafts_in()).on(device).drafting()
     }
 
     /// The number format of the drafter's weights.

@@ -108,7 +108,7 @@ pub struct GenerateArgs {
     /// the answer has the same distribution.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Format of keys and values: f32 or f16.
+    /// Format of keys and values: f32 or f16. A drafter with integer weights keeps them in f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
     #[command(flatten)]
@@ -235,7 +235,7 @@ impl GenerateArgs {
         let target = self.target.to_string_lossy().into_owned();
         let mut service = Service::start(Options {
             // Only the drafter is decoded here.
-            engine: self.decode().drafter_engine().on(device),
+            engine: self.decode().drafter_engine(device),
             draft_length: self.k,
             parallel: 1,
             queue: 0,
@@ -391,7 +391,7 @@ impl GenerateArgs {
         let engine = self.target_engine(target, target_ids.len())?;
         let (drafter, pair): (Box<dyn LanguageModel>, Pair) = match drafter {
             Some(drafter) => {
-                let settings = self.decode().drafter_engine().on(self.devices.drafter()?);
+                let settings = self.decode().drafter_engine(self.devices.drafter()?);
                 (Box::new(drafter.engine(settings)?), align(drafter, target))
             }
             None => {

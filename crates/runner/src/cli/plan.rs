@@ -339,7 +339,7 @@ impl Clock {
         let padded = job.exclusive || job.models.pad_stream;
         let decode = job.decode();
         let device = job.models.device_of(&job.models.drafter);
-        let drafts = decode.drafter_engine().on(device);
+        let drafts = decode.drafter_engine(device);
         let key = format!(
             "{target} {padded} {device} {} {} {}",
             decode.threads,

@@ -133,7 +133,7 @@ pub struct ServiceArgs {
     /// the answers have the same distribution.
     #[arg(long, value_name = "WEIGHTS")]
     draft_weights: Option<WeightType>,
-    /// Format of keys and values: f32 or f16.
+    /// Format of keys and values: f32 or f16. A drafter with integer weights keeps them in f16.
     #[arg(long, default_value_t = KvType::F32)]
     kv: KvType,
     #[command(flatten)]

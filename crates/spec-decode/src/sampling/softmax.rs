@@ -9,6 +9,10 @@ use crate::LawError;
 /// Number of independent partial results of a reduction: a whole number of vector registers of any
 /// width, and enough to hide the latency of an addition.
 const LANES: usize = 16;
+/// Number of logits compared at once in a search.
+const BLOCK: usize = 64;
+/// Number of terms summed in f32 before the sum moves to f64.
+const SUMMED: usize = 512;
 
 /// Exponent below which a weight is 0. e^-708 is the smallest power that is a normal f64. Beside a
 /// largest weight of 1, anything below is lost to rounding in every sum.
@@ -20,12 +24,31 @@ pub(super) const UNDERFLOW: f64 = -708.0;
 /// [`LawError::Logit`] for NaN or `+inf` anywhere, [`LawError::NoMass`] if all are `-inf`.
 pub fn argmax(logits: &[f32]) -> Result<usize, LawError> {
     let largest = largest(logits)?;
-    let column = logits.iter().position(|&logit| logit == largest);
+    let column = first_of(logits, largest);
     column
         .filter(|_| largest > f32::NEG_INFINITY)
         .ok_or(LawError::NoMass {
             candidates: logits.len(),
         })
+}
+
+/// Column of the first logit with this value.
+#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
+fn first_of(logits: &[f32], value: f32) -> Option<usize> {
+    let (blocks, rest) = logits.as_chunks::<BLOCK>();
+    let mut start = 0;
+    // A search stops at any logit, and so looks at one after the other; a block is compared at once.
+    for block in blocks {
+        let mut holds = false;
+        for logit in block {
+            holds |= *logit == value;
+        }
+        if holds {
+            return block.iter().position(|x| *x == value).map(|i| start + i);
+        }
+        start += BLOCK;
+    }
+    rest.iter().position(|x| *x == value).map(|i| start + i)
 }
 
 /// Column of the largest logit that is in none of the columns `without`, which rise; `None` if no
@@ -57,14 +80,15 @@ fn largest(logits: &[f32]) -> Result<f32, LawError> {
 
 /// The largest logit; `None` if any logit is impossible.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-fn largest_possible(logits: &[f32]) -> Option<f32> {
+pub(crate) fn largest_possible(logits: &[f32]) -> Option<f32> {
     let mut most = [f32::NEG_INFINITY; LANES];
-    let mut impossible = [false; LANES];
+    // Words as wide as a logit, so that one register holds as many.
+    let mut impossible = [0u32; LANES];
     let (chunks, rest) = logits.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
             let logit = chunk[lane];
-            impossible[lane] |= is_impossible(logit);
+            impossible[lane] |= u32::from(is_impossible(logit));
             most[lane] = if logit > most[lane] {
                 logit
             } else {
@@ -72,7 +96,7 @@ fn largest_possible(logits: &[f32]) -> Option<f32> {
             };
         }
     }
-    let found = impossible.contains(&true) || rest.iter().any(|&logit| is_impossible(logit));
+    let found = impossible != [0; LANES] || rest.iter().any(|&logit| is_impossible(logit));
     let all = most.iter().chain(rest);
     (!found).then(|| all.fold(f32::NEG_INFINITY, |held, &logit| held.max(logit)))
 }
@@ -126,19 +150,46 @@ pub(super) fn weigh(logits: &[f32], largest: f32, temperature: f64, law: &mut [f
     partial.iter().chain(&*rest).sum()
 }
 
-/// Sum of `e^(logit - largest)` of logits that are numbers or `-inf`, at most `largest`.
+/// Sums of `e^x` and `x e^x` over `x = logit - largest` of logits that are numbers or `-inf`, at most
+/// `largest`, with a relative error of 1e-6. `x` counts as -80 if it is below that.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-pub(crate) fn sum_of_exponentials(logits: &[f32], largest: f32) -> f64 {
-    let largest = f64::from(largest);
-    let mut partial = [0.0; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for logits in chunks {
-        for lane in 0..LANES {
-            partial[lane] += exp(f64::from(logits[lane]) - largest);
+pub fn moments(logits: &[f32], largest: f32) -> (f64, f64) {
+    let (mut total, mut weighted) = (0.0f64, 0.0f64);
+    for block in logits.chunks(SUMMED) {
+        let (mut sum, mut moment) = ([0.0f32; LANES], [0.0f32; LANES]);
+        let (chunks, rest) = block.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                let (e, x) = single(chunk[lane] - largest);
+                sum[lane] += e;
+                moment[lane] += e * x;
+            }
         }
+        for (lane, logit) in rest.iter().enumerate() {
+            let (e, x) = single(logit - largest);
+            sum[lane] += e;
+            moment[lane] += e * x;
+        }
+        total += f64::from(sum.iter().sum::<f32>());
+        weighted += f64::from(moment.iter().sum::<f32>());
     }
-    let rest = rest.iter().map(|&logit| exp(f64::from(logit) - largest));
-    partial.into_iter().chain(rest).sum()
+    (total, weighted)
+}
+
+/// `e^x` for `x <= 0` with a relative error of 3e-7, and x limited from below.
+#[inline(always)]
+fn single(x: f32) -> (f32, f32) {
+    /// Below this exponent a power adds nothing to a sum that holds a 1.
+    const LOWEST: f32 = -80.0;
+    /// Adding this number rounds to an integer in the low mantissa bits.
+    const ROUND: f32 = 12_582_912.0;
+    let x = if x > LOWEST { x } else { LOWEST };
+    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let r = x - (shifted - ROUND) * std::f32::consts::LN_2;
+    // Taylor on |r| <= ln 2 / 2.
+    let p = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0)))));
+    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));
+    (p * power, x)
 }
 
 /// Multiplies all values by `factor`.
@@ -213,13 +264,16 @@ mod tests {
 
     #[test]
     fn rows_of_any_length() {
-        for length in 0..70 {
+        for length in (0..70).chain([128, 200]) {
             let values: Vec<f64> = (0..length).map(f64::from).collect();
             let expected = f64::from(length * (length - 1)) / 2.0;
             assert_eq!(sum(&values), expected);
             let row: Vec<f32> = values.iter().map(|&v| v as f32).collect();
             if length > 0 {
                 assert_eq!(argmax(&row), Ok(length as usize - 1));
+                // The first of equal ones.
+                let level = vec![1.0; length as usize];
+                assert_eq!(argmax(&level), Ok(0));
                 let mut broken = row.clone();
                 broken[length as usize / 2] = f32::NAN;
                 let token = length as usize / 2;
