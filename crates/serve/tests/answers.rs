@@ -77,7 +77,7 @@ impl Generate {
     fn drafted(&self, prompt: &str, sampling: Sampling, tokens: usize, seed: u64) -> String {
         let engines = (
             self.drafter
-                .engine(EngineSettings::new(self.draft_weights, 1))
+                .engine(EngineSettings::new(self.draft_weights, 1).drafting())
                 .unwrap(),
             self.target.engine(Self::settings()).unwrap(),
         );
