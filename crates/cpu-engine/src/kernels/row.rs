@@ -23,8 +23,7 @@ pub(crate) trait PanelRow: Copy + Default + Send + Sync {
     /// Sets one column, rounded if necessary.
     fn put(&mut self, column: usize, value: f32);
 
-    /// As many numbers as [`put`](Self::put) would store them.
-    // One by one, conversions took longer than what they were stored for.
+    /// Converts many numbers, as [`put`](Self::put) does one: together they take fewer instructions.
     fn store(values: &[f32], to: &mut [Self::Number]);
 
     /// All columns, as f32.
