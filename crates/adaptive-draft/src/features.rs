@@ -1,15 +1,10 @@
 //! Features of a draft token before the target has seen it.
 
-use multiversion::multiversion;
-use spec_decode::moments;
+use spec_decode::{largest_possible, moments};
 use vocab_align::{DraftId, TokenId};
 
 /// Number of features beside the hidden state: log q(token) and the entropy of q.
 pub const SCALARS: usize = 2;
-
-/// Number of partial results, a whole number of vector registers of any width, so that every
-/// processor computes the same bits.
-const LANES: usize = 16;
 
 /// The drafter's own signal about a token, at temperature 1 and over its whole vocabulary. It is
 /// informative even at sampling temperatures near 0, and shows if a better token was masked out.
@@ -22,9 +17,10 @@ pub struct DraftSignal {
 }
 
 impl DraftSignal {
-    /// The signal of a token, given raw logits `[V_q]`. A token without a logit has probability 0.
+    /// The signal of a token, given raw logits `[V_q]`, numbers or `-inf`. A token without a logit has
+    /// probability 0.
     pub fn of(token: DraftId, logits: &[f32]) -> Self {
-        let top = largest(logits);
+        let top = largest_possible(logits).unwrap_or(f32::NEG_INFINITY);
         let (total, weighted) = moments(logits, top);
         let log_total = total.ln();
         let own = logits.get(token.index()).copied();
@@ -39,21 +35,6 @@ impl DraftSignal {
     pub fn probability(self) -> f64 {
         self.log_prob.exp()
     }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-fn largest(logits: &[f32]) -> f32 {
-    let mut most = [f32::NEG_INFINITY; LANES];
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (most, &logit) in most.iter_mut().zip(chunk) {
-            *most = if logit > *most { logit } else { *most };
-        }
-    }
-    most.iter()
-        .chain(rest)
-        .copied()
-        .fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// Writes the features of a token over `out`: the hidden state it is drawn from, log q, entropy.

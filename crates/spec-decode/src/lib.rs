@@ -140,7 +140,7 @@ pub use plain::{PlainConfig, PlainGeneration, decode_plain};
 pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
 pub use recall::{Recall, SharedRecall};
 pub use residual::{Pushforward, rounding_tolerance};
-pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, moments};
+pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, largest_possible, moments};
 pub use session::{
     DraftedRound, DraftingRound, Finish, Generation, JudgedRound, Pair, Prefill, Prompt, Session,
     SessionConfig,

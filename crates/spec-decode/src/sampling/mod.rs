@@ -13,8 +13,8 @@ use crate::buffer::Row;
 use crate::model::Rows;
 use crate::{Chance, LawError};
 
-pub use softmax::{argmax, moments};
-pub(crate) use softmax::{argmax_without, largest_possible, sum};
+pub use softmax::{argmax, largest_possible, moments};
+pub(crate) use softmax::{argmax_without, sum};
 use softmax::{scale, weigh};
 use truncate::truncate;
 

@@ -78,9 +78,9 @@ fn largest(logits: &[f32]) -> Result<f32, LawError> {
     })
 }
 
-/// The largest logit; `None` if any logit is impossible.
+/// The largest logit, minus infinity if there is none; `None` if any logit is NaN or `+inf`.
 #[multiversion(targets("x86_64+avx512f+avx512vl+avx512dq", "x86_64+avx2"))]
-pub(crate) fn largest_possible(logits: &[f32]) -> Option<f32> {
+pub fn largest_possible(logits: &[f32]) -> Option<f32> {
     let mut most = [f32::NEG_INFINITY; LANES];
     // Words as wide as a logit, so that one register holds as many.
     let mut impossible = [0u32; LANES];
