@@ -5,14 +5,15 @@ the run's arms.
     OMNIDRAFT_PYTHON=VENV/bin/python omnidraft run experiments/real/pair-torch.toml --data-dir DATA --out runs/pair
     VENV/bin/python scripts/peers/beside_run.py runs/pair --target runs/models/qwen --drafter SmolLM2=runs/models/smollm2 \\
         --data-dir DATA --dtype bfloat16 --device cuda
-    VENV/bin/python scripts/peers/beside_run.py runs/pair --peer llama.cpp --target runs/models/qwen --data-dir DATA
+    VENV/bin/python scripts/peers/beside_run.py runs/pair --peer llama.cpp --target runs/models/qwen \\
+        --drafter 0.5B=runs/models/qwen05 --data-dir DATA
     VENV/bin/python scripts/peers/beside_run.py runs/pair --table       # the table again, from its rows
 
 Target, prompts, longest answer, temperature and threads are those of the run; both models of transformers are on the device.
 A prompt that the run shortened, as it does most news, is shortened here in the same way (shorten.py), by the target's
 `omnidraft.json`. A prompt whose number of tokens is not that of the run's row is an error, before anything is timed.
-llama.cpp decodes the target's GGUF file, plainly: its Python package has no drafting by another model, and its prompt
-lookup takes seconds a token where the vocabulary is large. Seconds are those of a whole answer, prompt and learning
+llama.cpp is its own server, as setup.sh compiles it; it reads the models' GGUF files, and leaves out drafters of another
+vocabulary than the target's, for which it does not draft. Seconds are those of a whole answer, prompt and learning
 included. Writes RUN/peers.jsonl, a line for each task, seed and method with the seconds of each prompt, RUN/peers.json,
 and RUN/peers.md. Rows of other peers, tasks and seeds stay, and those that are made again until all of their task and
 seed are there. Intervals resample prompts.
@@ -59,6 +60,8 @@ def arguments():
     parser.add_argument("--seed", type=int, nargs="+", help="default: all of the run")
     parser.add_argument("--prompts", type=int, help="the first ones of each task; default: all")
     parser.add_argument("-k", type=int, default=4, help="draft tokens a round, where transformers is told")
+    peers = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "omnidraft" / "peers"
+    parser.add_argument("--llama-server", type=pathlib.Path, default=peers / "llama-server", help="the program that setup.sh compiles")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, help="default: as many as the run's `decode.threads`")
@@ -203,7 +206,7 @@ def answered(args, decode, prompts):
         command = [sys.executable, HERE / "methods_peer.py", args.peer, "--target", args.target, "--prompts", file.name]
         command += ["--max-tokens", decode["max_new_tokens"], "-k", args.k, "--temperature", decode["temperature"]]
         command += ["--threads", args.threads, "--dtype", args.dtype, "--device", args.device]
-        command += ["--no-lookup"] if args.peer == "llama.cpp" else []
+        command += ["--llama-server", args.llama_server] if args.peer == "llama.cpp" else []
         for name, folder in args.drafter:
             command += ["--drafter", f"{name}={folder}"]
         with subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, text=True) as process:
@@ -246,7 +249,7 @@ def table(args):
     lines = ["# Streamed prompts in omnidraft and in its peers", ""]
     for call in calls:
         place = f"{call['machine'].get('Model name', 'unknown processor')}, {call['gpu']}"
-        packages = {"transformers": ["transformers", "torch"], "llama.cpp": ["llama-cpp-python"]}[call["peer"]]
+        packages = {"transformers": ["transformers", "torch"], "llama.cpp": ["llama.cpp"]}[call["peer"]]
         versions = ", ".join(f"{name} {call['versions'][name]}" for name in packages)
         stored = "the blocks of the file" if call["peer"] == "llama.cpp" else f"{call['dtype']} on {call['device']}"
         lines += [f"- `{call['command']}`; {place}; {versions}; weights: {stored}."]
@@ -327,6 +330,8 @@ def main():
     call = {"started": now, "command": " ".join(map(str, ["scripts/peers/beside_run.py", *options])), "peer": args.peer}
     call |= {"machine": manifest.machine(), "gpu": gpu(), "device": args.device, "dtype": args.dtype}
     call |= {"versions": manifest.packages(sys.executable)}
+    if args.peer == "llama.cpp":
+        call["versions"] |= {"llama.cpp": manifest.llama_server(args.llama_server)}
     tokenizer = transformers.AutoTokenizer.from_pretrained(args.target)
     # All of them before anything is written: a prompt that the tokenizer takes apart in another way ends this.
     first = {cell: arms[PLAIN][: args.prompts] for cell, arms in cells.items()}

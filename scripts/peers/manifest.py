@@ -57,6 +57,7 @@ def machine():
 def versions(bench):
     found = {"omnidraft": output(bench.binary, "--version").removeprefix("omnidraft ")}
     found |= packages(bench.python)
+    found["llama-server"] = llama_server(bench.peers / "llama-server")
     lock = tomllib.loads((HERE / "candle" / "Cargo.lock").read_text())
     found |= {p["name"]: p["version"] for p in lock["package"] if p["name"].startswith("candle-")}
     return found
@@ -65,6 +66,12 @@ def versions(bench):
 def packages(python):
     """Versions of the packages that this Python has."""
     return json.loads(output(python, "-c", ASK, *PACKAGES) or "{}")
+
+
+def llama_server(program):
+    """The package out of whose source setup.sh compiled llama.cpp's server; the program itself says no version."""
+    file = program.with_name(program.name + ".version")
+    return f"llama-cpp-python {file.read_text().strip()}, its server" if file.exists() else "unknown"
 
 
 def inside(folder):

@@ -11,7 +11,7 @@ same prompts, one interleaved run.
     python3 scripts/peers/methods.py --target runs/models/smollm2 --weights int8 --max-tokens 128 --learn 150 \
         --task gsm8k --data-dir DATA --out results/peers-real        # a GGUF file, as experiments/models/real.toml gets it
     python3 scripts/peers/methods.py --target runs/models/qwen --drafter SmolLM2=runs/models/smollm2 --weights int8 \
-        --dtype bfloat16 --no-llama-lookup --max-tokens 64 --prompts 6 --rounds 3 --task gsm8k --data-dir DATA --out results/peers-pair
+        --dtype bfloat16 --max-tokens 64 --prompts 6 --rounds 3 --task gsm8k --data-dir DATA --out results/peers-pair
 
 Target and drafter get inner columns that change no output and cost what others cost, as in
 experiments/models/zoo.toml; every engine reads the same padded files. A target that is a GGUF file stays as it is, and
@@ -72,7 +72,6 @@ def arguments():
     parser.add_argument("--weights", default="f32", help="how omnidraft stores weights")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="what transformers computes in")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
-    parser.add_argument("--no-llama-lookup", action="store_true", help="its Python package takes seconds a token where the vocabulary is large")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results" / "peers-methods")
     parser.add_argument("--quick", action="store_true", help="three prompts, one round, nothing kept")
     parser.add_argument("--table", action="store_true", help="rebuild table.md from the rows in --out, then stop")
@@ -283,7 +282,7 @@ def peer(bench, args, engine, target, drafters, prompts, place):
     file.write_text(json.dumps(prompts))
     command = [bench.python, HERE / "methods_peer.py", engine, "--target", target, "--prompts", file]
     command += ["--dtype", args.dtype] if engine == "transformers" else []
-    command += ["--no-lookup"] if engine == "llama.cpp" and args.no_llama_lookup else []
+    command += ["--llama-server", bench.peers / "llama-server"] if engine == "llama.cpp" else []
     command += ["--max-tokens", args.max_tokens, "-k", args.k, "--temperature", args.temperature, "--threads", args.threads]
     for name, folder in drafters:
         command += ["--drafter", f"{name}={folder}"]
@@ -418,7 +417,6 @@ def main():
     options += ["--rounds", args.rounds, "--threads", args.threads]
     options += ["--weights", args.weights] if args.weights != "f32" else []
     options += ["--dtype", args.dtype] if args.dtype != "float32" else []
-    options += ["--no-llama-lookup"] if args.no_llama_lookup else []
     options += ["--engines", *args.engines] if args.engines != ENGINES else []
     real = (args.target / GGUF).is_file()
     # A GGUF file stays as it is, and so does its drafter.

@@ -4,10 +4,13 @@ Prints a line of JSON with tokens, seconds and answers for each method, as soon 
 """
 
 import argparse
-import ctypes
+import http.client
 import json
 import os
 import pathlib
+import socket
+import subprocess
+import tempfile
 import time
 
 
@@ -86,39 +89,77 @@ def transformers_methods(args, prompts):
             yield {"method": f"{method} ({kind})", "drafter": name} | timed(prompts, both)
 
 
+class Server:
+    """llama.cpp's own program for one target, with the options of one method. It answers one prompt at a time and keeps
+    nothing of an earlier one."""
+
+    def __init__(self, args, room, more):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        command = [args.llama_server, "-m", gguf(args.target), "-c", room, "-t", args.threads, "-tb", args.threads, "-np", 1]
+        command += ["--host", "127.0.0.1", "--port", port, "--cache-ram", 0, *more]
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log)
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+
+    def __enter__(self):
+        while True:
+            try:
+                self.connection.request("GET", "/health")
+                answer = self.connection.getresponse()
+                answer.read()
+                if answer.status == 200:
+                    return self
+            except OSError:
+                self.connection.close()
+            if self.process.poll() is not None:
+                self.log.seek(0)
+                raise SystemExit(f"llama-server: exit {self.process.returncode}\n{self.log.read()[-2000:]}")
+            time.sleep(0.1)
+
+    def __exit__(self, *_):
+        self.connection.close()
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+    def complete(self, request):
+        self.connection.request("POST", "/completion", json.dumps(request), {"Content-Type": "application/json"})
+        answer = self.connection.getresponse()
+        said = json.loads(answer.read())
+        if answer.status != 200:
+            raise SystemExit(f"llama-server: {said}")
+        return said
+
+
+def vocabulary(folder):
+    """Tokens of a model; llama.cpp drafts for no other vocabulary than the drafter's."""
+    return json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+
+
+def gguf(folder):
+    return folder / GGUF if (folder / GGUF).is_file() else folder / "F32.gguf"
+
+
 def llama_methods(args, prompts):
-    import llama_cpp
-    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+    room = max(map(len, prompts)) + args.max_tokens + 64
+    request = {"n_predict": args.max_tokens, "temperature": args.temperature, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0}
+    request |= {"repeat_penalty": 1.0, "cache_prompt": False, "return_tokens": True}
 
-    # Kept: the library calls it until the end.
-    silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
-    llama_cpp.llama_log_set(silent, ctypes.c_void_p(0))
-    stop = set(stops(args.target))
-    room = max(map(len, prompts)) + args.max_tokens + args.k + 1
+    def method(name, drafter, *more):
+        with Server(args, room, more) as server:
+            return {"method": name, "drafter": drafter} | timed(prompts, lambda ids: server.complete(request | {"prompt": ids})["tokens"])
 
-    def load(**more):
-        file = args.target / GGUF
-        return llama_cpp.Llama(
-            str(file if file.is_file() else args.target / "F32.gguf"), n_ctx=room, n_threads=args.threads, n_threads_batch=args.threads, verbose=False, **more
-        )
-
-    def answer(model):
-        def one(ids):
-            out = []
-            model.reset()
-            for token in model.generate(ids, temp=args.temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0):
-                out.append(token)
-                if token in stop or len(out) == args.max_tokens:
-                    break
-            return out
-
-        return one
-
-    yield {"method": "plain", "drafter": None} | timed(prompts, answer(load()))
-    if args.no_lookup:
-        return
-    lookup = LlamaPromptLookupDecoding(num_pred_tokens=args.k)
-    yield {"method": "prompt lookup", "drafter": None} | timed(prompts, answer(load(draft_model=lookup, logits_all=True)))
+    yield method("plain", None)
+    # By default it looks for the last 12 tokens, which answers as short as these seldom repeat.
+    yield method("prompt lookup", None, "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", 3, "--spec-ngram-simple-size-m", args.k)
+    for name, folder in args.drafter:
+        if vocabulary(folder) != vocabulary(args.target):
+            continue
+        drafting = ["--spec-type", "draft-simple", "-md", gguf(folder), "-td", args.threads, "-tbd", args.threads]
+        yield method("drafting, its own lengths", name, *drafting)
+        yield method("drafting", name, *drafting, "--spec-draft-n-max", args.k)
 
 
 ENGINES = {"transformers": transformers_methods, "llama.cpp": llama_methods}
@@ -140,7 +181,7 @@ def main():
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--device", default="cpu", help="of transformers' models")
-    parser.add_argument("--no-lookup", action="store_true")
+    parser.add_argument("--llama-server", type=pathlib.Path, help="the program that setup.sh compiles")
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
     prompts = json.loads(args.prompts.read_text())

@@ -4,8 +4,8 @@
 #   scripts/peers/setup.sh [DIR]        (default: ~/.cache/omnidraft/peers)
 #
 # DIR/venv gets torch, transformers, gguf and llama-cpp-python, the last compiled here for this very
-# processor; DIR/candle-target the candle program of scripts/peers/candle. What is there already
-# stays. JOBS sets the compile jobs (default 1, at low priority).
+# processor; DIR/llama-server is the server out of the same source, DIR/candle-target the candle program
+# of scripts/peers/candle. What is there already stays. JOBS sets the compile jobs (default 1, at low priority).
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 dir="${1:-${XDG_CACHE_HOME:-$HOME/.cache}/omnidraft/peers}"
@@ -20,6 +20,19 @@ python="$dir/venv/bin/python"
 CMAKE_ARGS="-DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" \
     CMAKE_BUILD_PARALLEL_LEVEL="$jobs" \
     nice -n 19 "$python" -m pip install --no-binary llama-cpp-python llama-cpp-python
+
+# The Python package has no drafting by another model; the server has, and the package's source holds it.
+if [ ! -x "$dir/llama-server" ]; then
+    "$python" -m pip install --quiet cmake ninja
+    version="$("$python" -c 'import importlib.metadata; print(importlib.metadata.version("llama-cpp-python"))')"
+    "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$dir/source" "llama-cpp-python==$version"
+    tar -xzf "$dir/source/"*"-$version.tar.gz" -C "$dir/source"
+    PATH="$dir/venv/bin:$PATH" cmake -G Ninja -S "$dir/source/"*"-$version/vendor/llama.cpp" -B "$dir/llama" \
+        -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF
+    nice -n 19 "$dir/venv/bin/ninja" -C "$dir/llama" -j "$jobs" llama-server
+    ln -s "$dir/llama/bin/llama-server" "$dir/llama-server"
+    echo "$version" > "$dir/llama-server.version"
+fi
 
 # Its dependencies choose kernels when compiled too.
 (
