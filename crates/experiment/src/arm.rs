@@ -65,17 +65,12 @@ impl ArmConfig {
         !self.is_plain() && self.cache.source == CacheUse::Online
     }
 
-    /// True if its drafter recalls what the target said.
-    pub fn recalls(&self) -> bool {
-        !self.is_plain() && !self.looks_up() && self.decode.recall > 0
-    }
-
     /// True if a streamed prompt changes the arm's state.
     pub fn changes(&self) -> bool {
         let decode = &self.decode;
         let estimates = decode.policy == PolicyName::Throughput || decode.lookup != Lookup::Off;
         let adapts = self.head.training.is_online() || estimates || decode.controller;
         let own = !self.is_plain() && self.learnt_by.is_none();
-        own && (self.inserts_ngrams() || self.learns() || self.recalls() || adapts)
+        own && (self.inserts_ngrams() || self.learns() || adapts)
     }
 }

@@ -204,10 +204,6 @@ fn of_drafting(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
         let message = "slem drafts without a mask: \"recorded\" is what it can do";
         wrongs.push(wrong("head.labels", message));
     }
-    if again && arm.recalls() {
-        let message = "drafts are read again without what was recalled: must be \"recorded\"";
-        wrongs.push(wrong("head.labels", message));
-    }
     let reads = matches!(arm.decode.policy, PolicyName::Head | PolicyName::Throughput);
     if arm.looks_up() && (training != HeadTraining::None || reads) {
         let key = if reads {
@@ -231,10 +227,7 @@ fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
     match all.iter().find(|other| other.name == *name) {
         None => wrongs.push(wrong(key, format!("there is no arm `{name}`"))),
         Some(lender) if !lender.changes() => {
-            wrongs.push(wrong(
-                key,
-                format!("`{name}` neither learns nor caches nor recalls"),
-            ));
+            wrongs.push(wrong(key, format!("`{name}` neither learns nor caches")));
         }
         Some(lender) if arm.uses_cache() && arm.cache.source != lender.cache.source => {
             let message = format!("`{name}` has no such n-grams; must be as there, or \"none\"");
@@ -245,10 +238,6 @@ fn of_borrowing(arm: &ArmConfig, all: &[ArmConfig]) -> Vec<Wrong> {
             let message =
                 format!("it drafts with the engine of `{name}`; must be \"{stored}\" as there");
             wrongs.push(wrong("decode.draft_weights", message));
-        }
-        Some(lender) if arm.recalls() && arm.decode.recall != lender.decode.recall => {
-            let message = format!("it recalls what `{name}` does; must be 0, or as there");
-            wrongs.push(wrong("decode.recall", message));
         }
         Some(lender) if arm.decode.costs != lender.decode.costs => {
             let message = format!("it decides by the costs of `{name}`; must be as there");
@@ -319,10 +308,6 @@ pub(crate) fn handed_over(arm: &ArmConfig, before: &ArmConfig, stage: &str) -> V
         ),
         ("decode.lookup", !(begins && decode.lookup != Lookup::Off)),
         ("decode.controller", !(begins && decode.controller)),
-        (
-            "decode.recall",
-            !arm.recalls() || (!begins && arm.decode.recall == before.decode.recall),
-        ),
         ("learn.objective", arm.learns() == before.learns()),
         (
             "learn.lora",

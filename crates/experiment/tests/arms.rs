@@ -79,14 +79,6 @@ fn presets_are_the_methods_of_the_paper() {
 }
 
 #[test]
-fn recalling_leaves_a_trace() {
-    let text = "[[arm]]\npreset = \"SpD_DM\"\nset = { \"decode.recall\" = 64 }\n";
-    assert!(arms(text)[0].changes() && arms(text)[0].recalls());
-    let plain = "[[arm]]\npreset = \"autoregressive\"\nset = { \"decode.recall\" = 64 }\n";
-    assert!(!arms(plain)[0].changes());
-}
-
-#[test]
 fn looking_up_leaves_a_trace() {
     let text = "[[arm]]\npreset = \"SpD_DM\"\nset = { \"decode.lookup\" = \"prompt\" }\n";
     assert!(arms(text)[0].changes());
@@ -190,11 +182,11 @@ fn borrowing_is_checked() {
     );
     says(
         &with("learnt_by = \"SpD_DM\""),
-        &["`SpD_DM` neither learns nor caches nor recalls"],
+        &["`SpD_DM` neither learns nor caches"],
     );
     says(
         &with("learnt_by = \"b\""),
-        &["`b` neither learns nor caches nor recalls"],
+        &["`b` neither learns nor caches"],
     );
     let learns = with("learnt_by = \"L_DM\"\nset = { \"learn.objective\" = \"hybrid\" }");
     says(&learns, &["it learns itself"]);

@@ -5,8 +5,7 @@ use std::fmt;
 use ngram_cache::{CacheConfig, NgramCache};
 use spec_decode::{
     Acceptance, ConstantLength, DraftPolicy, Finish, Generation, History, LanguageModel, Pair,
-    Prompt, Sampling, SamplingOptions, SessionConfig, SharedRecall, StreamName, TeacherSink,
-    Totals, VerifyMode,
+    Prompt, Sampling, SamplingOptions, SessionConfig, StreamName, TeacherSink, Totals, VerifyMode,
 };
 use vocab_align::{SpecialRole, TargetId, Utf8Stream, Vocabulary};
 
@@ -71,7 +70,6 @@ pub struct Builder<D, T> {
     sampling: SamplingOptions,
     cache: Option<NgramCache>,
     history: Option<History>,
-    recall: Option<SharedRecall>,
     policy: Box<dyn DraftPolicy + Send>,
     seed: u64,
     #[cfg(feature = "learn")]
@@ -95,7 +93,6 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
             sampling: SamplingOptions::default(),
             cache: Some(NgramCache::new(CacheConfig::default())),
             history: None,
-            recall: None,
             policy: Box::new(ConstantLength(DRAFT_LENGTH)),
             seed: 0,
             #[cfg(feature = "learn")]
@@ -119,13 +116,6 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
     /// Lets drafts begin with text that occurred in prompts and answers before.
     pub fn look_up_in(mut self, history: History) -> Self {
         self.history = Some(history);
-        self
-    }
-
-    /// Lets the drafter [recall](spec_decode::Recall) what the target said where its state was much
-    /// alike. The recall grows with every answer; sessions of one target may share it.
-    pub fn recall(mut self, recall: SharedRecall) -> Self {
-        self.recall = Some(recall);
         self
     }
 
@@ -207,9 +197,6 @@ impl<D: LanguageModel, T: LanguageModel> Builder<D, T> {
             spec_decode::Session::new(self.drafter, self.target, pair.clone(), config)?;
         if let Some(history) = self.history {
             rounds.look_up_in(history);
-        }
-        if let Some(recall) = self.recall {
-            rounds.recall_with(recall, true);
         }
         Ok(Session {
             rounds,

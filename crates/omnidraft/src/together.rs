@@ -17,8 +17,7 @@ type Own = Session<Engine, Engine>;
 /// token in every session, and one scores all drafts: shared weights are read once for all.
 ///
 /// Each answer is the one that its session alone would give; above temperature 0 only if that scores
-/// no [alternatives](crate::Builder::alternatives), which answers made together do not have, and
-/// shares no [recall](crate::Builder::recall) with the others. A session that learns does so when the
+/// no [alternatives](crate::Builder::alternatives), which answers made together do not have. A session that learns does so when the
 /// last answer has ended.
 ///
 /// # Errors

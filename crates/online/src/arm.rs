@@ -304,11 +304,6 @@ impl DraftingArm {
             Some(measured) => measured.costs(&given),
             None => given,
         };
-        let recall = match (arm.recalls(), streamed) {
-            (false, _) => None,
-            (true, true) => self.known.recall(arm.decode.recall, &self.target),
-            (true, false) => self.known.recalls.get(&self.target).cloned(),
-        };
         let cache = cache_of(&mut self.known.caches, &self.config, arm, question.pair);
         let record = self.known.copies.entry(self.target.clone()).or_default();
         let before = (record.clone(), costs.clone());
@@ -350,9 +345,6 @@ impl DraftingArm {
         }
         if let Some(source) = source {
             session.look_up_in(source);
-        }
-        if let Some(recall) = recall {
-            session.recall_with(recall, streamed);
         }
         let rows = session.target().vocab_size();
         let learner = self.learner.as_mut().filter(|_| streamed && records);

@@ -64,10 +64,6 @@ name = "parts"
 preset = "L_DM+L_N-gram"
 set = {{ "learn.blocks" = 1, "learn.within" = 8, "learn.every" = 1 }}
 [[arm]]
-name = "recall"
-preset = "SpD_DM"
-set = {{ "decode.recall" = 256 }}
-[[arm]]
 name = "head"
 preset = "L_DM"
 set = {{ "decode.policy" = "head", "decode.k" = 6, "head.training" = "interleaved" }}
@@ -259,40 +255,6 @@ preset = "SpD_DM"
     assert!((two - first).abs() < 3.0, "{two}, {first}");
     assert!((four - all).abs() < 6.0, "{four}, {all}");
     assert!(all - first > 20.0, "{all}, {first}");
-}
-
-#[test]
-fn held_out_answers_add_nothing_to_a_recall() {
-    let recalled = |held_out: &str| {
-        let lab = Lab::new();
-        let text = format!(
-            r#"
-name = "recall"
-{models}
-[grid]
-task = ["mini-math"]
-[stage.stream]
-prompts = {{ train = 4{held_out} }}
-[stage.later]
-from = "stream"
-prompts = {{ test = 1 }}
-[decode]
-max_new_tokens = 24
-[[arm]]
-preset = "SpD_DM"
-set = {{ "decode.recall" = 256 }}
-"#,
-            models = models_table(&[("L", "L-small")])
-        );
-        let run = lab.run("out", &text);
-        let stream = &run.plan.jobs[0].config;
-        let state = run.root.join("stream").join(&stream.cell).join("state");
-        let states = SavedState::of_job(&state).unwrap();
-        let recall = states[0].known().recalls["L"].locked().clone();
-        assert!(!recall.is_empty());
-        recall
-    };
-    assert_eq!(recalled(""), recalled(", test = 3"));
 }
 
 /// The load of the machine may have been another one then.

@@ -32,9 +32,6 @@ pub struct Options {
     /// Maximum tokens that the target scores along with a draft, in place of its tokens or after it
     /// ([`SessionConfig::alternatives`](spec_decode::SessionConfig)), while one answer is decoded.
     pub alternatives: usize,
-    /// Number of places of a target's text that are [recalled](spec_decode::Recall) where the drafter
-    /// learns and users share what is learnt; 0 for none.
-    pub recall: usize,
     /// True if measured seconds decide whether the drafter drafts, with which weights, and whether
     /// it learns ([`adaptive_draft::Controller`]). Only for local targets, measured on answers that
     /// were decoded alone.
@@ -90,7 +87,6 @@ impl Options {
             draft_length: 4,
             adapt_length: false,
             alternatives: 0,
-            recall: 0,
             controller: false,
             lookup: None,
             lookup_bytes: 64 << 20,

@@ -4,7 +4,7 @@ use crate::support;
 
 use lm::{EngineSettings, WeightType};
 use serde_json::{Value, json};
-use serve::{LearnOptions, LookupScope, Options};
+use serve::{LookupScope, Options};
 use support::*;
 
 const PROMPTS: [&str; 4] = [
@@ -57,39 +57,6 @@ fn alternatives_save_rounds_of_an_answer_made_alone() {
     assert_eq!(texts(&without), texts(&with));
     let sum = |answers: &[(String, u64)]| answers.iter().map(|own| own.1).sum::<u64>();
     assert!(sum(&with) < sum(&without), "{with:?} and {without:?}");
-}
-
-/// A recall changes no greedy text; it saves rounds, and is kept.
-#[test]
-fn what_is_recalled_saves_rounds_and_is_kept() {
-    let rounds = |recall: usize| {
-        let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            recall,
-            learn: Some(LearnOptions {
-                every: 1000,
-                ..learning()
-            }),
-            state: Some(folder.path().to_owned()),
-            ..options()
-        };
-        let server = Server::start(options, None);
-        let (mut answers, mut sum) = (Vec::new(), 0);
-        for prompt in [PROMPTS, PROMPTS].concat() {
-            let (text, details) = ask(&server, prompt, json!({}));
-            assert_eq!(text, ask(&server, prompt, json!({"drafter": false})).0);
-            answers.push(text);
-            sum += number(&details, "rounds");
-        }
-        server.stop().unwrap();
-        let saved = online::SavedState::open(folder.path()).unwrap().unwrap();
-        let kept = saved.known().recalls.get("L");
-        assert_eq!(kept.is_some_and(|own| !own.locked().is_empty()), recall > 0);
-        (answers, sum)
-    };
-    let ((texts, without), (same, with)) = (rounds(0), rounds(1024));
-    assert_eq!(texts, same);
-    assert!(with < without, "{with} and {without} rounds");
 }
 
 #[test]

@@ -132,11 +132,6 @@ impl Drafting {
         &self.input
     }
 
-    /// The tokens drafted so far.
-    pub(crate) fn drafted(&self) -> &[DraftId] {
-        &self.drafted.ids
-    }
-
     /// Draws the next token, given the last row of logits of [`input`](Self::input), the drafter's
     /// state, and true if the drafter abstains.
     pub(crate) fn take(

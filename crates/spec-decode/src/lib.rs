@@ -114,7 +114,6 @@ mod metrics;
 mod model;
 mod plain;
 mod policy;
-mod recall;
 mod residual;
 mod sampling;
 mod session;
@@ -138,7 +137,6 @@ pub use metrics::{RoundOutcome, Timings, Totals};
 pub use model::Rows;
 pub use plain::{PlainConfig, PlainGeneration, decode_plain};
 pub use policy::{ConstantLength, CopyPlan, DraftPolicy, DraftStep, LONGEST_COPY};
-pub use recall::{Recall, SharedRecall};
 pub use residual::{Pushforward, rounding_tolerance};
 pub use sampling::{Sampling, SamplingError, SamplingOptions, argmax, largest_possible, moments};
 pub use session::{

@@ -25,9 +25,8 @@ pub struct DraftStep<'a> {
     pub token: DraftId,
     /// Its probability under the masked distribution of the drafter; 1 at temperature 0.
     pub probability: f64,
-    /// The drafter's logits that the token was drawn from, `[V_q]`, unmasked and as a
-    /// [`Recall`](crate::Recall) has changed them. It may be empty for a policy that does not
-    /// [read](DraftPolicy::reads_drafter) it.
+    /// The drafter's logits that the token was drawn from, `[V_q]`, unmasked. It may be empty
+    /// for a policy that does not [read](DraftPolicy::reads_drafter) it.
     pub logits: &'a [f32],
     /// The drafter's final hidden state from which the logits were computed
     /// ([`LanguageModel::state`](crate::LanguageModel::state)); empty if it has none.

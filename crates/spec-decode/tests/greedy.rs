@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use spec_decode::testkit::{FakeModel, text_rows};
 use spec_decode::{
     ConstantLength, CopyPlan, DraftPolicy, DraftStep, Found, History, NoSink, Pair, RoundOutcome,
-    Sampling, SamplingOptions, SessionConfig, SharedRecall, StreamName, Totals, VerifyMode,
+    Sampling, SamplingOptions, SessionConfig, StreamName, Totals, VerifyMode,
 };
 use vocab_align::TargetId;
 
@@ -125,33 +125,6 @@ fn a_second_choice_that_the_target_takes_gives_a_further_token() {
     assert_eq!(none, 0);
     assert!(further > 0, "none of {with} rounds");
     assert!(with < without, "{with} and {without} rounds");
-}
-
-#[test]
-fn what_is_recalled_saves_rounds_and_changes_no_token() {
-    let rounds = |capacity: usize| {
-        let mut rounds = 0;
-        for seed in 0..40 {
-            let config = SessionConfig::new(VerifyMode::Exact, 40);
-            let (pair, expected) = (pair(), alone(seed, &config));
-            let mut session = session(text_models(seed, &pair, 2.0), pair, config);
-            let recall = SharedRecall::new(capacity);
-            session.recall_with(recall.clone(), true);
-            // What the drafter missed in the first answer, it recalls in the second.
-            for _ in 0..2 {
-                let name = StreamName::new(seed, 0);
-                let mut k = ConstantLength(4);
-                let found = session.generate(PROMPT, name, None, &mut k, &mut NoSink);
-                let found = found.expect("generates");
-                assert_eq!(found.tokens, expected);
-                rounds += found.totals.rounds;
-            }
-            assert!(recall.locked().len() <= capacity);
-        }
-        rounds
-    };
-    let (without, with) = (rounds(0), rounds(512));
-    assert!(30 * with < 29 * without, "{with} and {without} rounds");
 }
 
 /// Drafts with copies beside them, and no copies in place of drafts.

@@ -8,9 +8,6 @@ use spec_decode::{Acceptance, Sampling, SamplingError, SamplingOptions, VerifyMo
 
 use super::{CostsConfig, PolicyName, Wrong, is_default, or_none, wrong};
 
-/// Largest number of places to recall.
-const MOST_RECALLED: usize = 1 << 16;
-
 /// Default size of the texts for copies, in MiB.
 const LOOKUP_MB: usize = 64;
 
@@ -47,15 +44,6 @@ pub struct DecodeConfig {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub alternatives: usize,
-    /// Number of the drafter's hidden states, 0 to 65536, that are kept from places where it was wrong
-    /// or unsure, each with the token that the target said there. Where its state is much like a kept
-    /// one, that token becomes more probable, by as much as has paid so far. Learns without updates of
-    /// weights. Drafters without a hidden state, and prompt lookup, recall nothing. Exact modes stay
-    /// exact; with `verify = "paper"` the output depends on the drafter above temperature 0, on what it
-    /// recalls too. 0 keeps none.
-    #[serde(skip_serializing_if = "is_default")]
-    #[schemars(extend("default" = 0))]
-    pub recall: usize,
     /// Policy by which the draft length follows acceptance.
     pub policy: PolicyName,
     /// Threshold of `policy = "confidence"` and `"entropy"`, 0 to 1: a draft stops where its joint
@@ -133,7 +121,6 @@ impl Default for DecodeConfig {
             acceptance: Acceptance::Token,
             k: 4,
             alternatives: 0,
-            recall: 0,
             policy: PolicyName::Constant,
             threshold: 0.3,
             gamma: 0.5,
@@ -214,10 +201,6 @@ impl DecodeConfig {
         if self.alternatives > 16 {
             let message = format!("{} is outside 0 to 16", self.alternatives);
             wrongs.push(wrong("decode.alternatives", message));
-        }
-        if self.recall > MOST_RECALLED {
-            let message = format!("{} is outside 0 to {MOST_RECALLED}", self.recall);
-            wrongs.push(wrong("decode.recall", message));
         }
         if self.prompt_room() == Some(0) {
             let message = format!(

@@ -274,7 +274,6 @@ impl SavedState {
         let chains = chains.and_then(|name| meta.known.chains.remove(name));
         let chains = chains.map(|chains| (names.target.clone(), chains));
         meta.known.chains = chains.into_iter().collect();
-        meta.known.recalls.retain(|name, _| *name == names.target);
         // Measured costs hold on this machine only.
         meta.known.costs.clear();
         finish(&folder, &meta)?;

@@ -29,7 +29,7 @@ use adaptive_draft::{Chain, Controller, CopyRecord, MeasuredCosts};
 use ngram_cache::{CacheConfig, NgramCache};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use spec_decode::{History, Pair, SharedCorpus, SharedRecall, SuffixCorpus, Totals};
+use spec_decode::{History, Pair, SharedCorpus, SuffixCorpus, Totals};
 use vocab_align::TargetId;
 
 use crate::error::{Damage, OnlineError, Result};
@@ -60,9 +60,6 @@ pub struct ArmState {
     /// Records of copies and drafts by target: drafts that cost more than they save with one target
     /// may pay with another, whose steps take longer.
     pub copies: BTreeMap<String, CopyRecord>,
-    /// Places of text to recall, by target.
-    #[serde(default)]
-    pub recalls: BTreeMap<String, SharedRecall>,
     /// Statistics of draft lengths, one for each score in use, by name of the head.
     pub chains: BTreeMap<String, Vec<Chain>>,
     /// Costs of rounds as measured, by target, if decisions follow them.
@@ -102,19 +99,6 @@ impl Texts {
 }
 
 impl ArmState {
-    /// The recall of a target, with room for `capacity` places; `None` if that is 0.
-    pub fn recall(&mut self, capacity: usize, target: &str) -> Option<SharedRecall> {
-        if capacity == 0 {
-            return None;
-        }
-        let new = || SharedRecall::new(capacity);
-        let recall = self.recalls.entry(target.to_owned()).or_insert_with(new);
-        if recall.locked().capacity() != capacity {
-            recall.locked().resize(capacity);
-        }
-        Some(recall.clone())
-    }
-
     /// Adds what `later` knows; where both know something, the later one counts.
     fn absorb(&mut self, later: &Self) {
         let Self {
@@ -122,7 +106,6 @@ impl ArmState {
             texts: _,
             histories,
             copies,
-            recalls,
             chains,
             costs,
             controller,
@@ -130,7 +113,6 @@ impl ArmState {
         } = later.clone();
         self.histories.extend(histories);
         self.copies.extend(copies);
-        self.recalls.extend(recalls);
         self.chains.extend(chains);
         self.costs.extend(costs);
         self.answers.extend(answers);

@@ -75,12 +75,6 @@ pub struct ServiceArgs {
     /// processor.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(0..=16))]
     alternatives: Option<usize>,
-    /// Number of the drafter's hidden states, up to 65536, that are kept from places where it was wrong
-    /// or unsure, each with the token that the target said there. Where its state is much like a kept
-    /// one, that token becomes more probable. Learns without updates of weights. Not with --no-learn,
-    /// and not where users are kept apart.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = RangedU64ValueParser::<usize>::new().range(0..=65536))]
-    recall: usize,
     /// Draft and learn at any cost. By default, if anything is learnt, the drafter rests while
     /// plain decoding is faster, and learning rests while it costs more than it saves.
     #[arg(long)]
@@ -211,13 +205,6 @@ impl ServiceArgs {
         // A draft of any fixed length slows decoding down until the drafter has learnt. If it does
         // not learn, an answer must depend on its request alone, so lengths do not adapt to others.
         let adapt_length = self.adapt_length || (self.k.is_none() && !self.no_learn);
-        if self.recall > 0 && (self.no_learn || self.adapter_per_user) {
-            bail!(
-                "--recall lets all users of a target share what is learnt, so it goes neither with \
-                 --no-learn nor with --adapter-per-user\n\
-                 hint: leave one of them out"
-            );
-        }
         let engine = EngineSettings {
             kv: self.kv,
             context: Some(self.context),
@@ -238,7 +225,6 @@ impl ServiceArgs {
             alternatives: self
                 .alternatives
                 .unwrap_or(if adapt_length { 8 } else { 0 }),
-            recall: self.recall,
             controller: !self.no_learn && !self.no_controller,
             lookup: self.lookup(),
             lookup_bytes: self.lookup_mb << 20,
@@ -350,12 +336,6 @@ impl ServeArgs {
     /// Serves until an interrupt.
     pub fn execute(self) -> Result<()> {
         let mut options = self.service.options(self.parallel, self.queue)?;
-        if options.recall > 0 && options.lookup == Some(LookupScope::User) {
-            bail!(
-                "--lookup user keeps users apart, and --recall lets them share what is learnt\n\
-                 hint: leave one of them out, or take --lookup own"
-            );
-        }
         options.timeout = Duration::from_secs(self.timeout.max(1));
         options.memory = (self.memory_mb > 0).then_some(self.memory_mb << 20);
         options.expose = self.expose_logits.then_some(Expose {

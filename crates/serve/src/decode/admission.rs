@@ -127,12 +127,6 @@ impl Decoder {
         slot.session
             .configure(settings(request, target, draft_top, way));
         drop(slot.session.take_history());
-        // If nothing is learnt, an answer depends on its request alone.
-        let shares = needs.is_some() && !self.options.keeps_users_apart();
-        let recall = self.known.recall(self.options.recall, &target.name);
-        if let Some(recall) = recall.filter(|_| shares && request.drafting) {
-            slot.session.recall_with(recall, true);
-        }
         let length = match request.drafting {
             true => length,
             false => LengthPolicy::Constant(0),

@@ -311,10 +311,6 @@ impl Sequence {
     /// Releases the slot, with its caches as they are.
     pub(crate) fn release(self) -> Slot {
         let mut slot = self.slot;
-        // What was drafted last is recalled, also after a stop string or without a client.
-        if let Err(error) = slot.session.end_response() {
-            tracing::debug!("the end of an answer is not recalled: {error}");
-        }
         if self.awaited.is_some()
             && let TargetModel::Remote(target) = slot.session.target_mut()
         {

@@ -44,9 +44,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         let mut inserted = 0;
         if self.config.drafter_reads || running.finish.is_some() {
             self.translate_back(running)?;
-            if running.finish.is_some() {
-                self.settle_recall();
-            }
             // Accepted n-grams are part of the mined text: they are counted there, and only once.
             if let Some(cache) = cache.filter(|_| self.config.learn_ngrams) {
                 inserted = running.mine(&self.context, &self.pair, cache, &mut self.groups);

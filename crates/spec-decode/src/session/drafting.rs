@@ -12,7 +12,6 @@ use crate::draft::{Draft, DraftRules, Drafting};
 use crate::error::{Role, SpecError};
 use crate::model::Rows;
 use crate::policy::LONGEST_COPY;
-use crate::recall::Before;
 use crate::translate::{Proposal, looked_up, translate};
 use crate::verify::VerifyMode;
 use crate::{CopyPlan, DraftPolicy, LanguageModel, Timings};
@@ -22,8 +21,6 @@ pub struct DraftingRound {
     pub(super) running: Running,
     copied: Vec<TargetId>,
     pub(super) drafting: Drafting,
-    /// The text before the draft.
-    before: Before,
     clock: Clock,
 }
 
@@ -90,12 +87,11 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         running.serial = self.serial;
         running.cache = cache.map(NgramCache::generation);
         let clock = Clock::new();
-        let (copied, drafting, before) = self.begin_draft(&mut running, cache, policy)?;
+        let (copied, drafting) = self.begin_draft(&mut running, cache, policy)?;
         Ok(DraftingRound {
             running,
             copied,
             drafting,
-            before,
             clock,
         })
     }
@@ -130,15 +126,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         self.check_round(&round.running)?;
         check_cache(self.config.mode, cache, &round.running)?;
         let state = self.drafter.state();
-        let mut changed = None;
-        if let Some(recalling) = self.recalling.as_mut().filter(|_| !state.is_empty()) {
-            let mut own = Row::of(row.len());
-            own.copy_from_slice(row);
-            let before = round.before.with(round.drafting.drafted());
-            recalling.advise(before, state, &mut own);
-            changed = Some(own);
-        }
-        let row = changed.as_deref().map_or(row, Vec::as_slice);
         let rules = self.rules(cache);
         let said = (row, state, self.drafter.abstains());
         let dice = &mut *round.running.draft_dice;
@@ -161,7 +148,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             mut running,
             copied,
             drafting,
-            before: _,
             mut clock,
         } = round;
         let (drafted, fed, seconds) = drafting.end();
@@ -189,29 +175,27 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         })
     }
 
-    /// The looked-up tokens, the draft that begins after them, and the text before it.
+    /// The looked-up tokens, and the draft that begins after them.
     fn begin_draft(
         &mut self,
         running: &mut Running,
         cache: Option<&NgramCache>,
         policy: &mut dyn DraftPolicy,
-    ) -> Result<(Vec<TargetId>, Drafting, Before), SpecError> {
+    ) -> Result<(Vec<TargetId>, Drafting), SpecError> {
         let room = self.room();
         let (copied, drafts) = self.copy(room, policy);
         let wanted = if drafts { policy.next_len() } else { 0 };
         if wanted == 0 {
-            return Ok((copied, Drafting::default(), Before::default()));
+            return Ok((copied, Drafting::default()));
         }
         if running.untranslated > 0 {
             self.translate_back(running)?;
         }
-        self.settle_recall();
         let round = running.round;
         let ahead = self.context_behind(&copied);
         let ahead = ahead.map_err(SpecError::align(round))?;
         let ids = ahead.as_ref().unwrap_or(&self.context).ids();
         let reading = &mut running.reading;
-        let before = Before::of(ids);
         let pending = reading.catch_up(&mut self.drafter, ids, (wanted, FEW), round)?;
         let penalises = self.config.sampling.penalises();
         let seen = penalises.then(|| ids.iter().copied().collect());
@@ -221,7 +205,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             None => self.spellable.clone(),
         };
         let drafting = Drafting::new(pending.tokens, roots, seen, (wanted, room));
-        Ok((copied, drafting, before))
+        Ok((copied, drafting))
     }
 
     /// Number of proposals that the target has room for, after the token before them.

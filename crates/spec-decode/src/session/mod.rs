@@ -21,12 +21,11 @@ use vocab_align::{
 
 use crate::error::{Role, SpecError};
 use crate::lexicon::DirectMap;
-use crate::recall::Recalling;
 use crate::sampling::Sampling;
 use crate::verify::{Acceptance, Groups, VerifyMode};
 use crate::{
-    Chance, CopySource, DraftPolicy, LanguageModel, Purpose, RoundOutcome, SharedRecall,
-    StreamName, TeacherSink, Totals,
+    Chance, CopySource, DraftPolicy, LanguageModel, Purpose, RoundOutcome, StreamName, TeacherSink,
+    Totals,
 };
 
 pub use drafting::DraftingRound;
@@ -202,7 +201,6 @@ pub struct Session<D, T> {
     context: DraftContext,
     groups: CachedGroups,
     history: Option<CopySource>,
-    recalling: Option<Recalling>,
     running: Option<Running>,
     /// Number of the present response with the present settings. No other session has it.
     serial: u64,
@@ -252,7 +250,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
             context,
             groups: CachedGroups::default(),
             history: None,
-            recalling: None,
             running: None,
             serial: next_serial(),
         })
@@ -267,21 +264,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
     /// since; nothing is looked up any more.
     pub fn take_history(&mut self) -> Option<CopySource> {
         self.history.take()
-    }
-
-    /// Lets a [recall](crate::Recall) of earlier text change what the drafter says. It takes in the
-    /// text to come if it `learns`. For drafters with a [state](LanguageModel::state); others draft
-    /// as they do.
-    pub fn recall_with(&mut self, recall: SharedRecall, learns: bool) {
-        self.settle_recall();
-        self.recalling = Some(Recalling::new(recall, learns));
-    }
-
-    /// Lets the recall, if there is one, learn the text that it has not taken in yet.
-    fn settle_recall(&mut self) {
-        if let Some(recalling) = &mut self.recalling {
-            recalling.settle(self.context.ids());
-        }
     }
 
     /// Begins a response: both models read the prompt without its last token (the drafter later
@@ -309,7 +291,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         draft_dice: Box<dyn Chance + Send>,
         verify_dice: Box<dyn Chance + Send>,
     ) -> Result<Prefill, SpecError> {
-        self.settle_recall();
         // The content of the caches is known only if the last response ended without an error.
         let common = self.held(prompt.target);
         let mut reading = match self.running.take() {
@@ -428,7 +409,6 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         };
         let read = self.translate_back(&mut running);
         self.running = Some(running);
-        self.settle_recall();
         read
     }
 

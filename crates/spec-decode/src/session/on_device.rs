@@ -30,7 +30,7 @@ impl<D: LanguageModel, T: LanguageModel> Session<D, T> {
         policy: &mut dyn DraftPolicy,
         logits: &mut Row<f32>,
     ) -> Result<bool, SpecError> {
-        let takes_best = self.takes_best() && !policy.reads_drafter() && self.recalling.is_none();
+        let takes_best = self.takes_best() && !policy.reads_drafter();
         let tokens = round.input().len();
         let Some(device) = self.drafter.device_logits(tokens) else {
             return Ok(false);

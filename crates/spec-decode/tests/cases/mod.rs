@@ -12,9 +12,8 @@ use random::Choices;
 use spec_decode::testkit::{FakeModel, Oracle, law_of};
 use spec_decode::{
     Acceptance, Chance, ConstantLength, CopyPlan, CopySource, DraftPolicy, DraftStep, Found,
-    History, LanguageModel, NoSink, Pair, Prompt, Purpose, Recall, Rows, Sampling, SamplingOptions,
-    Score, Session, SessionConfig, SharedRecall, SparseDraft, StreamName, SuffixCorpus,
-    SuffixLookup,
+    History, LanguageModel, NoSink, Pair, Prompt, Purpose, Rows, Sampling, SamplingOptions, Score,
+    Session, SessionConfig, SparseDraft, StreamName, SuffixCorpus, SuffixLookup,
 };
 use vocab_align::{DraftId, TargetId, TokenId, raw_ids};
 
@@ -124,8 +123,6 @@ pub struct StateDriven {
     pub seed: u64,
     pub k: usize,
     pub path: u64,
-    /// True if a recall may have changed the logits.
-    pub recalls: bool,
 }
 
 impl StateDriven {
@@ -172,7 +169,7 @@ impl DraftPolicy for StateDriven {
         assert!(!state.is_empty() && state.len() == step.logits.len());
         // A fake model's state is its logits.
         let own = |(state, logit): (&f32, &f32)| state == logit || !logit.is_finite();
-        assert!(self.recalls || state.iter().zip(step.logits).all(own));
+        assert!(state.iter().zip(step.logits).all(own));
         self.stops(position, token, state, open)
     }
 }
@@ -298,7 +295,6 @@ impl<D: LanguageModel + Clone> Setting<D> {
             seed: self.policy,
             k: self.k,
             path: 0,
-            recalls: false,
         };
         let outcomes = law_of(|oracle| {
             let dice = || Box::new(oracle.clone());
@@ -385,36 +381,11 @@ impl<D: LanguageModel + Clone> Setting<D> {
         outcomes.iter().map(|(&n, mass)| n as f64 * mass).sum()
     }
 
-    /// A recall of some responses of this pair.
-    pub fn recall(&self) -> Recall {
-        let shared = SharedRecall::new(64);
-        let (drafter, target) = (self.drafter.clone(), self.alone.target.clone());
-        let config = SessionConfig {
-            max_new_tokens: 6,
-            ..self.alone.config.clone()
-        };
-        let mut session =
-            Session::new(drafter, target, self.pair.clone(), config).expect("a valid session");
-        session.recall_with(shared.clone(), true);
-        let prompt = Prompt {
-            draft: &self.draft_prompt,
-            target: &self.alone.prompt,
-        };
-        for number in 0..12 {
-            let name = StreamName::new(9, number);
-            let k = &mut ConstantLength(self.k);
-            let done = session.generate(prompt, name, None, k, &mut NoSink);
-            done.expect("a response");
-        }
-        shared.locked().clone()
-    }
-
     /// Largest deviation of the distribution after some rounds, continued by the target alone, from
     /// the target's own.
     pub fn deviation(self) -> f64 {
         let alone = &self.alone;
         let (target, config) = (alone.target.clone(), alone.config.clone());
-        let filled = self.recall();
         let mut session =
             Session::new(self.drafter, target, self.pair, config).expect("a valid session");
         let mut cache = self.cache;
@@ -428,13 +399,12 @@ impl<D: LanguageModel + Clone> Setting<D> {
             seed: self.policy,
             k: self.k,
             path: 0,
-            recalls: false,
         };
         let mut expected = Law::new();
         alone.extend(&[], 1.0, &mut expected);
         let mut worst: f64 = 0.0;
-        // Alternatives that are scored along change nothing, and what the drafter recalls neither.
-        for (alternatives, recalls) in [(0, false), (3, false), (3, true)] {
+        // Alternatives that are scored along change nothing.
+        for alternatives in [0, 3] {
             let config = SessionConfig {
                 alternatives,
                 ..alone.config.clone()
@@ -444,10 +414,6 @@ impl<D: LanguageModel + Clone> Setting<D> {
                 let dice = || Box::new(oracle.clone());
                 if let Some(history) = history.clone() {
                     session.look_up_in(history);
-                }
-                driven.recalls = recalls;
-                if recalls {
-                    session.recall_with(filled.clone().into(), true);
                 }
                 session.start_with(prompt, dice(), dice()).expect("starts");
                 for _ in 0..self.rounds {
