@@ -2,7 +2,7 @@
 """Times the CPU engine and its peers on the same random checkpoints, in one interleaved run.
 
     cargo build --release --locked
-    scripts/peers/setup.sh                       # once: llama.cpp, transformers, candle
+    scripts/peers/setup.sh                       # once: llama.cpp, transformers
     python3 scripts/peers/compare.py --quick     # does it work?
     python3 scripts/peers/compare.py             # an hour or two; writes results/peers
 

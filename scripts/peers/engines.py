@@ -14,7 +14,6 @@ WEIGHTS = {
     "ours": {32: "f32", 16: "bf16", 8: "int8", 4: "int4"},
     "llama.cpp": {32: "F32", 16: "BF16", 8: "Q8_0", 4: "Q4_0"},
     "transformers": {32: "f32", 16: "bf16"},
-    "candle": {32: "f32", 16: "bf16", 8: "q8_0", 4: "q4_0"},
 }
 BITS = [32, 16, 8, 4]
 # Of the peers' formats; a block of 32 weights has a scale of two bytes.
@@ -57,13 +56,9 @@ class Bench:
     def python(self):
         return self.peers / "venv" / "bin" / "python"
 
-    @property
-    def candle(self):
-        return self.peers / "candle-target" / "release" / "peer-candle"
-
     def missing(self, engines):
         """A file that has to be made first."""
-        needed = [self.binary] + ([self.candle] if "candle" in engines else [])
+        needed = [self.binary]
         needed += [self.python] if {"llama.cpp", "transformers"} & set(engines) else []
         return next((path for path in needed if not path.exists()), None)
 
@@ -113,13 +108,11 @@ class Bench:
     def peer(self, variant, folder):
         arguments = ["--model", folder, "--weights", variant.weights, "--context", self.context]
         arguments += ["--calls", ",".join(map(str, CALLS)), "--seconds", self.seconds]
-        if variant.engine == "candle":
-            return [self.candle, *arguments]
         return [self.python, HERE / "peer.py", variant.engine, *arguments, "--threads", self.threads]
 
     def run(self, command):
         """Standard output of a command that is given `threads` threads."""
-        threads = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS", "CANDLE_NUM_THREADS"]
+        threads = ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"]
         environment = os.environ | {name: str(self.threads) for name in threads}
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env=environment)
         if done.returncode:

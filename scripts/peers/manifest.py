@@ -6,7 +6,6 @@ import json
 import pathlib
 import platform
 import subprocess
-import tomllib
 
 from engines import CALLS, HERE, WEIGHTS
 
@@ -58,8 +57,6 @@ def versions(bench):
     found = {"omnidraft": output(bench.binary, "--version").removeprefix("omnidraft ")}
     found |= packages(bench.python)
     found["llama-server"] = llama_server(bench.peers / "llama-server")
-    lock = tomllib.loads((HERE / "candle" / "Cargo.lock").read_text())
-    found |= {p["name"]: p["version"] for p in lock["package"] if p["name"].startswith("candle-")}
     return found
 
 

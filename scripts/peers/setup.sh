@@ -4,10 +4,9 @@
 #   scripts/peers/setup.sh [DIR]        (default: ~/.cache/omnidraft/peers)
 #
 # DIR/venv gets torch, transformers, gguf and llama-cpp-python, the last compiled here for this very
-# processor; DIR/llama-server is the server out of the same source, DIR/candle-target the candle program
-# of scripts/peers/candle. What is there already stays. JOBS sets the compile jobs (default 1, at low priority).
+# processor; DIR/llama-server is the server out of the same source. What is there already stays. JOBS sets the
+# compile jobs (default 1, at low priority).
 set -euo pipefail
-here="$(cd "$(dirname "$0")" && pwd)"
 dir="${1:-${XDG_CACHE_HOME:-$HOME/.cache}/omnidraft/peers}"
 jobs="${JOBS:-1}"
 mkdir -p "$dir"
@@ -33,13 +32,6 @@ if [ ! -x "$dir/llama-server" ]; then
     ln -s "$dir/llama/bin/llama-server" "$dir/llama-server"
     echo "$version" > "$dir/llama-server.version"
 fi
-
-# Its dependencies choose kernels when compiled too.
-(
-    cd "$here/candle"
-    RUSTFLAGS="-C target-cpu=native" CARGO_TARGET_DIR="$dir/candle-target" \
-        nice -n 19 cargo build --release --locked -j "$jobs"
-)
 
 # What llama.cpp was compiled with, against what the processor has.
 "$python" - <<'END'

@@ -33,7 +33,7 @@ mod timed;
 use device::DeviceBenchArgs;
 use fidelity::FidelityArgs;
 use kernels::{AdaptersArgs, KernelsArgs};
-use learn::{LearnArgs, SwitchArgs};
+use learn::LearnArgs;
 use logits::LogitsArgs;
 use round::RoundArgs;
 use steps::StepsArgs;
@@ -59,8 +59,7 @@ const MIN_SAMPLES: usize = 5;
   omnidraft bench round --target-shape llama-242m --drafter-shape llama-68m
   omnidraft bench steps --target models/L --drafter models/D --weights int8,int4 --draft-weights int4
   omnidraft bench fidelity --model models/L models/Q
-  omnidraft bench learn --shape llama-68m --threads 2
-  omnidraft bench switch --shape llama-68m --rank 8")]
+  omnidraft bench learn --shape llama-68m --threads 2")]
 pub enum BenchCommand {
     /// Time one token after a context.
     Decode(BenchArgs),
@@ -76,8 +75,6 @@ pub enum BenchCommand {
     Adapters(AdaptersArgs),
     /// Time an update of a drafter (Algorithm 2) on synthetic examples.
     Learn(LearnArgs),
-    /// Time switching a drafter from one adapter to another.
-    Switch(SwitchArgs),
     /// Write a random model of a shape, for other engines to read.
     Checkpoint(CheckpointArgs),
     /// Write the logits of 16 tokens after a context, those that `verify` times.
@@ -258,7 +255,6 @@ impl BenchCommand {
             Self::Kernels(args) => args.execute(),
             Self::Adapters(args) => args.execute(),
             Self::Learn(args) => args.execute(),
-            Self::Switch(args) => args.execute(),
             Self::Checkpoint(args) => args.execute(),
             Self::Logits(args) => args.execute(),
             Self::Round(args) => args.execute(),

@@ -71,7 +71,6 @@ pub use report::{FigureName, LauncherConfig, LauncherValue, ReportConfig, Report
 pub use settings::{
     CacheOptions, CacheUse, CostsConfig, DecodeConfig, DraftSource, EXPLORE, HeadLabels,
     HeadOptions, HeadTraining, LearnConfig, Lookup, LoraSettings, ModelConfig, ModelsConfig,
-    NamedLatency, ObjectiveName, PolicyFault, PolicyName, Scope, StepCost, TorchConfig,
-    TraceConfig,
+    ObjectiveName, PolicyFault, PolicyName, Scope, TorchConfig, TraceConfig,
 };
 pub use summary::{Axis, Experiment, Stage};

@@ -3,5 +3,4 @@
 mod launchers;
 mod local;
 mod processes;
-mod slurm;
 mod support;

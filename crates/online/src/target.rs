@@ -11,7 +11,7 @@ use vocab_align::{DraftId, TargetId, TokenId};
 
 use super::error::{OnlineError, Result, causes, passed_on};
 use experiment::{DecodeConfig, ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
-use models::step::{STEP_CONTEXT, Stepper, measure, shape_engine};
+use models::step::{STEP_CONTEXT, Stepper, measure};
 use models::{
     DRAFT_ROOM, Engine, Exchange, ModelFolder, ModelText, ModelsError, Talk, TargetFolder,
     TorchSettings, align, template_variables,
@@ -97,7 +97,7 @@ impl Target {
         };
         let device = models.device_of(config);
         if let Some(trace) = &config.trace {
-            return Self::replay(config, trace, device, drafter, arms, streamed);
+            return Self::replay(config, trace, drafter, arms, streamed);
         }
         let mut folder = match &config.torch {
             Some(torch) => TargetFolder::torch(&config.path, &settings_of(torch, first.threads))?,
@@ -148,7 +148,6 @@ impl Target {
     fn replay(
         config: &ModelConfig,
         trace: &TraceConfig,
-        device: Device,
         drafter: &ModelFolder<DraftId>,
         arms: &[&DecodeConfig],
         streamed: &Streamed,
@@ -191,22 +190,10 @@ impl Target {
         let text = text.with_ends(stop, recorded);
         let described = RecordedTarget {
             source: info.source.describe(),
-            cost: trace.cost.as_ref().map(|cost| cost.shape.clone()),
         };
         let room = recorded + answer.unwrap_or_default() + DRAFT_ROOM;
         let max_len = room.min(info.context);
-        let vocab = traces.vocab_size();
-        let mut engine = TraceEngine::new(traces, max_len);
-        if let (Some(cost), Some(first)) = (&trace.cost, arms.first()) {
-            let settings = EngineSettings {
-                weights: cost.weights,
-                context: Some(max_len),
-                ..first.engine().on(device)
-            };
-            let paying = shape_engine(&cost.shape, Some(vocab), settings);
-            let paying = paying.map_err(OnlineError::at("models.targets: cost"))?;
-            engine = engine.with_cost(Box::new(paying));
-        }
+        let engine = TraceEngine::new(traces, max_len);
         files.push(json);
         Ok(Self {
             pair: align(drafter, &text),

@@ -269,31 +269,6 @@ fn what_a_recording_cannot_answer_is_told() {
     let drafter = with("drafter = \"", "drafter = { trace = \"x\", tokenizer = \"");
     let drafter = drafter.replacen("/D\"\n", "/D\" }\n", 1);
     told(&drafter, &["models.drafter", "recording"]);
-    told(
-        &with(
-            "/L\" }",
-            "/L\", cost = { shape = \"no-shape\", weights = \"f32\" } }",
-        ),
-        &["no-shape", "llama-3-8b"],
-    );
-}
-
-#[test]
-fn a_model_that_pays_for_steps_changes_no_token() {
-    let lab = Lab::new();
-    let trace = record(&lab, "L", Some(8));
-    let text = experiment(&table(&trace, "L"));
-    let free = lab.run("free", &text);
-    let shape = models().join("D");
-    let cost = format!(
-        "/L\", cost = {{ shape = \"{}\", weights = \"int8\" }} }}",
-        shape.display()
-    );
-    let paid = lab.run("paid", &text.replace("/L\" }", &cost));
-    assert_eq!(rows(&free, |_| true), rows(&paid, |_| true));
-    let cell = paid.cell("stream");
-    let recorded = &cell.manifest().recorded["T"];
-    assert!(recorded.cost.is_some());
 }
 
 #[test]

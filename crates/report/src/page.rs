@@ -241,12 +241,9 @@ fn recorded(stage: &Stage, metrics: &[Metric]) -> Vec<String> {
     let targets: BTreeMap<_, _> = cells.flat_map(|cell| &cell.manifest.recorded).collect();
     let timed = stage.spec.exclusive && metrics.iter().any(|metric| metric.is_timed());
     let one = |(name, target): (&String, &RecordedTarget)| {
-        let time = match &target.cost {
-            Some(shape) => format!(" Its steps take the time of a random model, {shape}."),
-            None if timed => {
-                " Its steps take no time: measured speeds are not those of a target.".to_owned()
-            }
-            None => String::new(),
+        let time = match timed {
+            true => " Its steps take no time: measured speeds are not those of a target.",
+            false => "",
         };
         format!("Target {name} is recorded: {}.{time}", target.source)
     };

@@ -7,7 +7,7 @@ use crate::spec::Experiment;
 use experiment::FigureName;
 use results::{
     Answer, CellReader, CellSpec, CellStatus, HeadRow, JudgedRound, Manifest, NgramRow, PromptRow,
-    Split, StageSpec, UpdateRow, cell_facts,
+    Split, StageSpec, StepLatency, UpdateRow, cell_facts,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -170,7 +170,7 @@ fn read_cell(
             plain_step: manifest.plain_step(&row.arm),
             timed: manifest.cell.exclusive,
             looks_up: looking_up.contains(&row.arm),
-            latency_ratio: manifest.latency(&row.target).ratio(),
+            latency_ratio: StepLatency::paper().ratio(),
             round_overhead,
             end_ngrams,
             end_bytes,

@@ -100,7 +100,7 @@ pub struct ArmInfo {
 }
 
 /// Seconds of one decoding step of drafter and target, for the modelled speedup.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StepLatency {
     /// Drafter, one step.
     pub draft_s: f64,
@@ -155,9 +155,6 @@ pub struct Padding {
 pub struct RecordedTarget {
     /// The recorded model, or `reference text, no model`.
     pub source: String,
-    /// Shape of the random model that computed its steps; `None` if they took no time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<String>,
 }
 
 /// A target that a worker of PyTorch decoded.
@@ -209,9 +206,6 @@ pub struct Manifest {
     pub config_sha256: String,
     /// Arms in table order.
     pub arms: Vec<ArmInfo>,
-    /// Step latencies by target, for the modelled speedup; [`StepLatency::paper`] if absent.
-    #[serde(default)]
-    pub latencies: BTreeMap<String, StepLatency>,
     /// Cost padding by target.
     #[serde(default)]
     pub padding: BTreeMap<String, Padding>,
@@ -245,7 +239,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of a cell that starts now. The caller sets arms, latencies, padding and inputs.
+    /// The manifest of a cell that starts now. The caller sets arms, padding and inputs.
     pub fn new(
         cell: CellInfo,
         config: serde_json::Value,
@@ -260,7 +254,6 @@ impl Manifest {
             config,
             config_sha256,
             arms: Vec::new(),
-            latencies: BTreeMap::new(),
             padding: BTreeMap::new(),
             recorded: BTreeMap::new(),
             torch: BTreeMap::new(),
@@ -273,12 +266,6 @@ impl Manifest {
             seconds: None,
             rows: None,
         }
-    }
-
-    /// Step latencies of a target; the paper's if the manifest has none.
-    pub fn latency(&self, target: &str) -> StepLatency {
-        let own = self.latencies.get(target).cloned();
-        own.unwrap_or_else(StepLatency::paper)
     }
 
     /// True if an arm's draft tokens were copied from earlier text, without a drafter.

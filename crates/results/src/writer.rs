@@ -121,7 +121,7 @@ impl CellWriter {
         self.earlier_s + self.begun.elapsed().as_secs_f64()
     }
 
-    /// The manifest, for facts that become known later (inputs, padding, latencies).
+    /// The manifest, for facts that become known later (inputs, padding).
     pub fn manifest_mut(&mut self) -> &mut Manifest {
         &mut self.manifest
     }

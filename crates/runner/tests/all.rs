@@ -3,7 +3,6 @@
 mod bench;
 mod cli;
 #[cfg(unix)]
-#[path = "../../jobs/tests/support/cluster.rs"]
 mod cluster;
 mod docs;
 mod docs_support;

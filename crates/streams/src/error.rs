@@ -69,9 +69,6 @@ pub enum StreamError {
         /// The parser's complaint.
         source: serde_json::Error,
     },
-    /// A text, which is the value, is not of the form `FILE:LIST`.
-    #[error("`{0}` is not an id selector")]
-    BadSelector(String),
     /// A split file has no list of that name.
     #[error("{}: no id list `{list}` (there are: {})", path.display(), known.join(", "))]
     UnknownList {
@@ -247,7 +244,6 @@ impl StreamError {
             Self::SeveralFiles { .. } => {
                 "name them train.jsonl and test.jsonl, or leave one file in the folder, which is both halves then"
             }
-            Self::BadSelector(_) => "write FILE:LIST, for example paper_split.json:train",
             Self::MalformedSplit { .. } => {
                 "a split file holds an object whose train and test are lists of ids"
             }

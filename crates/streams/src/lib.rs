@@ -5,7 +5,7 @@
 //!
 //! * [`Prompt`] and [`load_prompts`] read JSON lines, those of published benchmarks too; an error
 //!   names the line;
-//! * [`PaperSplit`] and [`IdSelector`] select the ids of a published train/test split;
+//! * [`PaperSplit`] selects the ids of a published train/test split;
 //! * [`DataSource`] finds a task in a data directory, from a [`TaskSource`] (a hub, for example) or
 //!   among the embedded mini streams ([`MiniTask`]);
 //! * [`StreamSpec`] says which of its prompts are streamed and in which order: training prompts
@@ -37,5 +37,5 @@ pub use form::{load_prompts, parse_prompts};
 pub use mini::MiniTask;
 pub use record::{Prompt, Text, load_texts};
 pub use rng::StreamRng;
-pub use select::{IdSelector, PaperSplit};
+pub use select::PaperSplit;
 pub use source::{DATA_ENV, DataSource, Split, StreamSpec, TEST_ORDER_SEED, TaskSource};

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::{StreamError, Text};
+use super::StreamError;
 
 /// A split file: named lists of ids, with the rule that chose them.
 ///
@@ -116,57 +115,5 @@ impl PaperSplit {
     /// `FILE:LIST`, for messages.
     fn name(&self, list: &str) -> String {
         format!("{}:{list}", self.path.display())
-    }
-}
-
-/// An id list as named on the command line: `FILE:LIST`, for example `paper_split.json:train`.
-///
-/// ```
-/// use streams::IdSelector;
-///
-/// let ids: IdSelector = "paper_split.json:train".parse()?;
-/// assert_eq!(ids.list, "train");
-/// assert!("train".parse::<IdSelector>().is_err());
-/// # Ok::<(), streams::StreamError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IdSelector {
-    /// The split file, as written.
-    pub file: PathBuf,
-    /// Name of the list in it.
-    pub list: String,
-}
-
-impl FromStr for IdSelector {
-    type Err = StreamError;
-
-    fn from_str(text: &str) -> Result<Self, StreamError> {
-        match text.rsplit_once(':') {
-            Some((file, list)) if !file.is_empty() && !list.is_empty() => Ok(Self {
-                file: PathBuf::from(file),
-                list: list.to_owned(),
-            }),
-            _ => Err(StreamError::BadSelector(text.to_owned())),
-        }
-    }
-}
-
-impl IdSelector {
-    /// The selected texts of `data`, read by [`super::load_texts`], in the list's order. A relative
-    /// path of the split file is tried beside the data file first, then in the working directory.
-    ///
-    /// # Errors
-    /// As [`PaperSplit::load`] and [`PaperSplit::pick`].
-    pub fn select_texts(&self, texts: Vec<Text>, data: &Path) -> Result<Vec<Text>, StreamError> {
-        let beside = data
-            .parent()
-            .map(|folder| folder.join(&self.file))
-            .filter(|path| path.is_file());
-        PaperSplit::load(beside.as_ref().unwrap_or(&self.file))?.pick(
-            &self.list,
-            texts,
-            |t| &t.id,
-            &data.display().to_string(),
-        )
     }
 }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use streams::{
-    DATA_ENV, DataSource, IdSelector, PaperSplit, Prompt, Split, StreamError, StreamSpec,
-    TEST_ORDER_SEED, load_texts, parse_prompts,
+    DATA_ENV, DataSource, PaperSplit, Prompt, Split, StreamError, StreamSpec, TEST_ORDER_SEED,
+    load_texts, parse_prompts,
 };
 use support::real_tasks;
 
@@ -130,8 +130,13 @@ fn a_split_file_decides_membership_and_order() -> Result {
     assert_eq!(ids(&source.load("toy", Split::Train)?), ["t3", "t1", "t4"]);
     assert_eq!(ids(&source.load("toy", Split::Test)?), ["e2"]);
     let data = folder.path().join("toy/train.jsonl");
-    let selector: IdSelector = "paper_split.json:train".parse()?;
-    let texts = selector.select_texts(load_texts(&data, "reference")?, &data)?;
+    let split = PaperSplit::load(&data.with_file_name(PaperSplit::FILE))?;
+    let texts = split.pick(
+        "train",
+        load_texts(&data, "reference")?,
+        |text| &text.id,
+        "toy",
+    )?;
     let texts = texts.iter().map(|text| (&*text.id, &*text.text));
     let listed = [
         ("t3", "answer t3"),
@@ -148,8 +153,8 @@ fn unknown_ids_lists_and_overlaps_are_refused() -> Result {
     let file = folder.path().join("toy").join(PaperSplit::FILE);
     let source = DataSource::directory(folder.path());
     let data = folder.path().join("toy/train.jsonl");
-    let selector: IdSelector = "paper_split.json:dev".parse()?;
-    let error = selector.select_texts(load_texts(&data, "reference")?, &data);
+    let texts = load_texts(&data, "reference")?;
+    let error = PaperSplit::load(&file)?.pick("dev", texts, |text| &text.id, "toy");
     assert!(matches!(
         error,
         Err(StreamError::UnknownList { list, known, .. })

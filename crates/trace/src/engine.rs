@@ -176,9 +176,6 @@ pub struct TraceEngine {
     current: Option<Current>,
     /// Recorded places of the rows of the last forward; `None` off the path.
     scored: Vec<Option<Recorded>>,
-    /// An engine that runs the same steps, so that they take real time. Its output is discarded.
-    cost: Option<Box<dyn LanguageModel + Send>>,
-    discarded: Vec<f32>,
 }
 
 /// File and row of a prompt.
@@ -207,16 +204,7 @@ impl TraceEngine {
             fed: Vec::new(),
             current: None,
             scored: Vec::new(),
-            cost: None,
-            discarded: Vec::new(),
         }
-    }
-
-    /// Lets `engine` run every step too, so that steps take real time. Answers do not change.
-    #[must_use]
-    pub fn with_cost(mut self, engine: Box<dyn LanguageModel + Send>) -> Self {
-        self.cost = Some(engine);
-        self
     }
 
     /// Finds the recorded row that follows the first `len` tokens and makes its record current.
@@ -261,7 +249,6 @@ impl TraceEngine {
     fn feed(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         let before = self.fed.len();
         check_call(ids, before, self.max_len, self.vocab_size())?;
-        self.pay(ids, true)?;
         self.fed.extend_from_slice(ids);
         self.scored.clear();
         for len in before + 1..=self.fed.len() {
@@ -296,19 +283,6 @@ impl TraceEngine {
             }
         }
         Ok(())
-    }
-
-    fn pay(&mut self, ids: &[u32], scored: bool) -> Result<(), ModelError> {
-        let Some(engine) = &mut self.cost else {
-            return Ok(());
-        };
-        // The time of a step does not depend on its tokens, so any will do.
-        let vocab = engine.vocab_size().max(1) as u32;
-        let ids: Vec<u32> = ids.iter().map(|id| id % vocab).collect();
-        match scored {
-            true => engine.forward(&ids, &mut self.discarded),
-            false => engine.prefill(&ids),
-        }
     }
 }
 
@@ -345,9 +319,6 @@ impl LanguageModel for TraceEngine {
 
     fn truncate(&mut self, len: usize) {
         self.fed.truncate(len);
-        if let Some(engine) = &mut self.cost {
-            engine.truncate(len);
-        }
     }
 
     fn forward(&mut self, ids: &[u32], logits: &mut Vec<f32>) -> Result<(), ModelError> {
@@ -357,7 +328,6 @@ impl LanguageModel for TraceEngine {
 
     fn prefill(&mut self, ids: &[u32]) -> Result<(), ModelError> {
         check_call(ids, self.fed.len(), self.max_len, self.vocab_size())?;
-        self.pay(ids, false)?;
         self.fed.extend_from_slice(ids);
         self.scored.clear();
         Ok(())

@@ -1,18 +1,15 @@
-//! `omnidraft bench learn` and `bench switch`: costs of learning and of changing adapters.
+//! `omnidraft bench learn`: costs of learning.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use cpu_engine::{CpuEngine, EngineOptions, PackedWeights};
+use cpu_engine::{CpuEngine, EngineOptions};
 use distill_loss::{Chunk, Example, TeacherRow};
 use lm::host::Products;
-use lm::{
-    AdamWConfig, Checkpoint, LoraConfig, Projections, WeightType, random_checkpoint, tail_tensors,
-};
+use lm::{Checkpoint, LoraConfig, Projections, WeightType, random_checkpoint, tail_tensors};
 use serde::Serialize;
-use trainer::{NextToken, Trainer};
 
 use super::{What, shape_config};
 use crate::args::ThreadArgs;
@@ -256,103 +253,5 @@ impl Updates {
             chunks,
             ..Example::default()
         }
-    }
-}
-
-/// Arguments of `switch`.
-#[derive(Debug, Args)]
-pub struct SwitchArgs {
-    #[command(flatten)]
-    what: What,
-    /// Rank of the adapters, on every projection.
-    #[arg(long, default_value_t = 8)]
-    rank: usize,
-    /// Weight format of the drafter.
-    #[arg(long, default_value_t = WeightType::Bf16)]
-    weights: WeightType,
-    /// Switches that are timed.
-    #[arg(long, default_value_t = 1000)]
-    switches: usize,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct SwitchReport {
-    parameters: usize,
-    adapter_parameters: usize,
-    /// Median microseconds until the engine decodes with the other adapter.
-    decode_us: f64,
-    /// Maximum microseconds.
-    decode_worst_us: f64,
-    /// Median microseconds until the trainer holds the other adapter.
-    train_us: f64,
-    /// Seconds of packing merged weights, the cost of a target's first turn or of an update.
-    pack_s: f64,
-    /// Bytes of packed weights that an unused adapter keeps in memory.
-    resident_bytes: usize,
-}
-
-impl SwitchArgs {
-    pub(super) fn execute(self) -> Result<()> {
-        if self.switches == 0 {
-            bail!("--switches must be at least 1");
-        }
-        let checkpoint = self.what.checkpoint()?;
-        let config = &checkpoint.config;
-        let lora = adapters(self.rank, 0);
-        let mut trainer = Trainer::with_adapter(&checkpoint, AdamWConfig::default(), lora, 1)?;
-        let ids: Vec<u32> = (0..16).map(|i| i % config.vocab_size as u32).collect();
-        let batch = [&ids[..]];
-        trainer.accumulate(&batch, &NextToken::new(&batch))?;
-        trainer.step(1e-3)?;
-        let options = EngineOptions {
-            weights: self.weights,
-            threads: 1,
-            max_len: 64,
-            ..EngineOptions::default()
-        };
-        let mut engine = CpuEngine::new(&checkpoint, options.clone())?;
-        let merged = trainer.checkpoint();
-        let began = Instant::now();
-        let mut packed = PackedWeights::new(&merged, &options)?;
-        let pack_s = began.elapsed().as_secs_f64();
-        let Some(mut state) = trainer.fresh_adapter(2) else {
-            bail!("the trainer has no adapter");
-        };
-        let (mut decode, mut train) = (Vec::new(), Vec::new());
-        for _ in 0..self.switches {
-            let began = Instant::now();
-            engine.swap_weights(&mut packed)?;
-            let turned = Instant::now();
-            trainer.swap_adapter(&mut state)?;
-            decode.push(1e6 * (turned - began).as_secs_f64());
-            train.push(1e6 * turned.elapsed().as_secs_f64());
-        }
-        let report = SwitchReport {
-            parameters: config.num_params(),
-            adapter_parameters: lora.num_params(config),
-            decode_worst_us: decode.iter().copied().fold(0.0, f64::max),
-            decode_us: median(decode),
-            train_us: median(train),
-            pack_s,
-            resident_bytes: packed.bytes(),
-        };
-        print_as(self.json, &report, |report| {
-            format!(
-                "{:.1}M parameters, adapters {:.3}M ({:.2}%)\n\
-                 switch: decoding {:.3} us (worst {:.1}), training {:.3} us; packing anew {:.3} s\n\
-                 each adapter not in use keeps {:.1} MB of packed weights\n",
-                report.parameters as f64 / 1e6,
-                report.adapter_parameters as f64 / 1e6,
-                100.0 * report.adapter_parameters as f64 / report.parameters as f64,
-                report.decode_us,
-                report.decode_worst_us,
-                report.train_us,
-                report.pack_s,
-                report.resident_bytes as f64 / 1e6,
-            )
-        })
     }
 }

@@ -18,7 +18,7 @@ pub use head::{HeadLabels, HeadOptions, HeadTraining};
 pub use learn::{LearnConfig, ObjectiveName};
 pub use lora::{LoraSettings, Scope};
 pub(crate) use model::ModelTable;
-pub use model::{ModelConfig, ModelsConfig, NamedLatency, StepCost, TorchConfig, TraceConfig};
+pub use model::{ModelConfig, ModelsConfig, TorchConfig, TraceConfig};
 pub use policy::{CostsConfig, EXPLORE, PolicyFault, PolicyName};
 
 /// True for a default value, which a manifest leaves out.

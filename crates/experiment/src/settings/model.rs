@@ -11,7 +11,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use lm::{Device, WeightType};
+use lm::Device;
 use torch_engine::Dtype;
 
 use super::is_default;
@@ -94,22 +94,6 @@ const AUTO: &str = "auto";
 pub struct TraceConfig {
     /// File; `{task}` and `{split}` in it are replaced by those of a job.
     pub file: String,
-    /// A model that provides the cost of steps.
-    pub cost: Option<StepCost>,
-    /// Assumed duration of steps.
-    pub latency: Option<NamedLatency>,
-}
-
-/// Durations of steps on another machine, for the modelled speedup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NamedLatency {
-    /// A step of the drafter, in microseconds, at least 1.
-    pub draft_us: u32,
-    /// A step of the target, in microseconds, at least 1.
-    pub target_us: u32,
-    /// Source of the numbers.
-    pub source: String,
 }
 
 impl TraceConfig {
@@ -118,18 +102,6 @@ impl TraceConfig {
         let file = self.file.replace("{task}", task);
         PathBuf::from(file.replace("{split}", split))
     }
-}
-
-/// A random model of a given shape that computes every step of a recorded target, so that steps
-/// take real time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StepCost {
-    /// `llama-68m`, `llama-242m`, `tinyllama-1.1b`, `llama-3-8b`, or a `config.json` or a folder
-    /// that contains one. The vocabulary is that of the recording.
-    pub shape: String,
-    /// Format of its weights.
-    pub weights: WeightType,
 }
 
 /// A model folder as a table; its path alone is a shorter form.
@@ -160,16 +132,7 @@ pub(crate) struct ModelTable {
     /// With `trace`: `tokenizer.json`, the folder that contains it, or `hf:owner/name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tokenizer: Option<PathBuf>,
-    /// With `trace`: `{ shape = "llama-3-8b", weights = "int4" }`, a random model that computes
-    /// every step beside the lookup. Without it, a step of the target takes no time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cost: Option<StepCost>,
-    /// With `trace`: `{ draft_us = 2030, target_us = 28460, source = "..." }`, durations of steps
-    /// on another machine, for the modelled speedup; left out, the paper's (Table 8).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    latency: Option<NamedLatency>,
-    /// Device of the model, if it is not `models.device`: `cpu`, `gpu` or `gpu:N`. For a recorded
-    /// target it is the device of `cost`.
+    /// Device of the model, if it is not `models.device`: `cpu`, `gpu` or `gpu:N`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     device: Option<Device>,
@@ -206,8 +169,6 @@ impl Serialize for ModelConfig {
         } else if let Some(trace) = &self.trace {
             table.tokenizer = path;
             table.trace = Some(trace.file.clone());
-            table.cost = trace.cost.clone();
-            table.latency = trace.latency.clone();
         } else {
             table.path = path;
         }
@@ -252,31 +213,12 @@ impl ModelTable {
             );
         }
         let (path, trace) = match (self.path, self.trace, self.tokenizer) {
-            (Some(path), None, None) if self.cost.is_none() && self.latency.is_none() => {
-                (path, None)
-            }
-            (Some(_), None, None) => {
-                return Err(
-                    "`cost` and `latency` are for recorded targets; a model takes its own time",
-                );
-            }
+            (Some(path), None, None) => (path, None),
             (None, Some(file), Some(tokenizer)) if self.pad_width == 0 => {
-                let (cost, latency) = (self.cost, self.latency);
-                let zero = |own: &NamedLatency| own.draft_us == 0 || own.target_us == 0;
-                if latency.as_ref().is_some_and(zero) {
-                    return Err("`latency`: a step takes at least 1 microsecond");
-                }
-                let trace = TraceConfig {
-                    file,
-                    cost,
-                    latency,
-                };
-                (tokenizer, Some(trace))
+                (tokenizer, Some(TraceConfig { file }))
             }
             (None, Some(_), Some(_)) => {
-                return Err(
-                    "a recorded target has no weights to pad; `cost` makes its steps take time",
-                );
+                return Err("a recorded target has no weights to pad");
             }
             (None, Some(_), None) => return Err("`trace` needs `tokenizer`"),
             (None, None, _) => return Err("needs `path`, `torch`, or `trace` and `tokenizer`"),
@@ -299,11 +241,6 @@ impl ModelTable {
         let other = self.path.is_some() || self.trace.is_some() || self.tokenizer.is_some();
         if other {
             return Err("`torch` is a target by itself; take away `path`, `trace` and `tokenizer`");
-        }
-        if self.cost.is_some() || self.latency.is_some() {
-            return Err(
-                "`cost` and `latency` are for recorded targets; a worker takes its own time",
-            );
         }
         if self.device.is_some() {
             return Err("`device` is for this program's own engine; a worker has `device_map`");
@@ -397,10 +334,6 @@ mod tests {
             ("{ torch = \"p\", pad_width = 1 }", "padded"),
             ("{ torch = \"p\", device_map = \"cuda:x\" }", "cuda:N"),
             ("{ torch = \"p\", dtype = \"int4\" }", "bfloat16"),
-            (
-                "{ torch = \"p\", cost = { shape = \"s\", weights = \"f32\" } }",
-                "its own time",
-            ),
         ] {
             let read = toml::from_str::<BTreeMap<String, ModelConfig>>(&format!("a = {wrong}"));
             let error = read.unwrap_err().to_string();
@@ -410,8 +343,7 @@ mod tests {
 
     #[test]
     fn recorded_targets_are_read_and_written_back() {
-        let text = "a = { trace = \"t/{task}-{split}.parquet\", tokenizer = \"models/L\" }\n\
-             b = { trace = \"t\", tokenizer = \"T\", cost = { shape = \"llama-68m\", weights = \"int4\" } }\n";
+        let text = "a = { trace = \"t/{task}-{split}.parquet\", tokenizer = \"models/L\" }\n";
         let targets: BTreeMap<String, ModelConfig> = toml::from_str(text).unwrap();
         let trace = targets["a"].trace.as_ref().unwrap();
         assert_eq!(
@@ -419,11 +351,6 @@ mod tests {
             Some("t/gsm8k-test.parquet")
         );
         assert_eq!(targets["a"].path.to_str(), Some("models/L"));
-        let cost = targets["b"].trace.as_ref().unwrap().cost.as_ref().unwrap();
-        assert_eq!(
-            (&*cost.shape, cost.weights),
-            ("llama-68m", WeightType::Int4)
-        );
         let json = serde_json::to_value(&targets).unwrap();
         assert_eq!(json["a"].as_object().unwrap().len(), 2);
         let again: BTreeMap<String, ModelConfig> = serde_json::from_value(json).unwrap();
@@ -440,10 +367,6 @@ mod tests {
             ),
             ("{ pad_width = 1 }", "needs `path`"),
             ("{ path = \"p\", device = \"tpu\" }", "no device"),
-            (
-                "{ path = \"p\", cost = { shape = \"s\", weights = \"f32\" } }",
-                "recorded targets",
-            ),
         ] {
             let read = toml::from_str::<BTreeMap<String, ModelConfig>>(&format!("a = {wrong}"));
             let error = read.unwrap_err().to_string();

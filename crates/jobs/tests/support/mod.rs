@@ -2,7 +2,6 @@
 #![allow(dead_code, missing_docs)]
 
 #[cfg(unix)]
-pub mod cluster;
 #[cfg(unix)]
 pub mod site;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use experiment::JobConfig;
 use models::{ModelFolder, ModelsError, template_variables};
-use results::{InputFile, Manifest, RecordedTarget, StepLatency, TorchTarget};
+use results::{InputFile, Manifest, RecordedTarget, TorchTarget};
 use streams::{DataSource, Prompt, Split, StreamSpec};
 
 use super::{Job, SPLITS, Tally};
@@ -142,21 +142,6 @@ impl<'a> Job<'a> {
         }
         Ok(())
     }
-}
-
-/// Assumed step times of recorded targets, if the experiment gives them.
-pub(super) fn latencies(config: &JobConfig) -> impl Iterator<Item = (String, StepLatency)> {
-    let targets = config.models.targets.iter();
-    targets.filter_map(|(name, target)| {
-        let latency = target.trace.as_ref()?.latency.as_ref()?;
-        let seconds = |us: u32| f64::from(us) * 1e-6;
-        let latency = StepLatency {
-            draft_s: seconds(latency.draft_us),
-            target_s: seconds(latency.target_us),
-            source: latency.source.clone(),
-        };
-        Some((name.clone(), latency))
-    })
 }
 
 /// The tasks and splits that a job uses with a target.

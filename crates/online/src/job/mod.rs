@@ -73,7 +73,6 @@ pub fn run_job(
     manifest.inputs.extend(job.inputs(setting.start)?);
     manifest.recorded.extend(job.recorded());
     manifest.torch.extend(job.workers());
-    manifest.latencies.extend(inputs::latencies(config));
     if config.exclusive {
         job.measure_steps(&mut manifest)?;
     }

@@ -6,8 +6,8 @@ use crate::estimates::{Estimates, extent};
 use crate::paper::{implied_overhead, implied_price};
 use crate::root::{Cell, Stage};
 use crate::spec::Experiment;
-use results::Metric;
 use results::bootstrap::RESAMPLES;
+use results::{Metric, StepLatency};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Terms and definitions for a page.
@@ -41,7 +41,7 @@ pub fn definitions(
                 let targets: BTreeSet<&String> =
                     cell.answers.iter().map(|a| &a.row.target).collect();
                 let latency = |target: &&String| {
-                    let latency = cell.manifest.latency(target);
+                    let latency = StepLatency::paper();
                     format!("{target}: c = {:.4}, {}", latency.ratio(), latency.source)
                 };
                 targets.iter().map(latency).collect::<Vec<_>>()

@@ -8,9 +8,7 @@
 
 mod cell;
 
-use results::{
-    ArmInfo, BuildInfo, CellInfo, CellWriter, MachineInfo, Manifest, StepLatency, SweptFrom,
-};
+use results::{ArmInfo, BuildInfo, CellInfo, CellWriter, MachineInfo, Manifest, SweptFrom};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -343,8 +341,6 @@ impl Experiment {
         let config = json!({ "experiment": self.name });
         let mut manifest = Manifest::new(cell, config, "c0ffee00".repeat(8), build);
         manifest.arms = self.arm_infos();
-        let latency = StepLatency::paper();
-        manifest.latencies.insert("mini-llama".into(), latency);
         manifest.machine = MachineInfo {
             cpu: "Synthetic CPU".into(),
             cores: 2,

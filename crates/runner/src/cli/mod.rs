@@ -1,7 +1,6 @@
 //! The command line. Data goes to stdout; progress, logs and errors to stderr.
 
 mod align;
-mod cache;
 #[cfg(feature = "serve")]
 mod chat;
 mod check;
@@ -102,9 +101,6 @@ enum Command {
     /// Let a drafter learn from answers that were recorded elsewhere, without the target.
     #[cfg(feature = "serve")]
     Learn(learn::LearnArgs),
-    /// Work with n-gram caches.
-    #[command(subcommand, hide = true)]
-    Cache(cache::CacheCommand),
     /// Answer a prompt, with or without a drafter.
     Generate(generate::GenerateArgs),
     /// Answer requests over HTTP, with a drafter that learns from the answers.
@@ -185,7 +181,6 @@ impl Cli {
             Command::Export(args) => args.execute(),
             #[cfg(feature = "serve")]
             Command::Learn(args) => args.execute(progress && std::io::stderr().is_terminal()),
-            Command::Cache(command) => command.execute(),
             Command::Generate(args) => args.execute(),
             #[cfg(feature = "serve")]
             Command::Serve(args) => args.execute(),

@@ -5,14 +5,13 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use experiment::{ArmConfig, Count, Job, JobConfig, ModelConfig, Plan, Segment, Stage, StepCost};
+use experiment::{ArmConfig, Count, Job, JobConfig, ModelConfig, Plan, Segment, Stage};
 use jobs::{JobId, JobSpec, Need, RootRecord};
-use lm::{Device, EngineSettings};
+use lm::EngineSettings;
 use models::ModelFolder;
-use models::step::{STEP_CONTEXT, StepTimes, Stepper, measure, shape_engine};
+use models::step::{STEP_CONTEXT, StepTimes, Stepper, measure};
 use report::load_paper;
 use results::{ArmInfo, CellSpec, StageSpec};
-use spec_decode::LanguageModel;
 use streams::{DataSource, Split};
 use trace::TraceFile;
 use vocab_align::{DraftId, TargetId};
@@ -353,8 +352,8 @@ impl Clock {
         let config = config.with_context(|| format!("models.targets: there is no `{target}`"))?;
         let scores = job.models.device_of(config);
         let drafter: ModelFolder<DraftId> = ModelFolder::load(&job.models.drafter.path)?;
-        if let Some(trace) = &config.trace {
-            let steps = recorded_steps(trace.cost.as_ref(), &drafter, drafts, scores)?;
+        if config.trace.is_some() {
+            let steps = recorded_steps(&drafter, drafts)?;
             self.steps.insert(key, steps);
             return Ok(steps);
         }
@@ -370,31 +369,15 @@ impl Clock {
     }
 }
 
-/// Step times of a recorded target: those of the model that provides the cost of its steps, or
-/// none.
-fn recorded_steps(
-    cost: Option<&StepCost>,
-    drafter: &ModelFolder<DraftId>,
-    drafts: EngineSettings,
-    device: Device,
-) -> Result<StepTimes> {
+/// Step times of a recorded target, whose own steps take none.
+fn recorded_steps(drafter: &ModelFolder<DraftId>, drafts: EngineSettings) -> Result<StepTimes> {
     let mut draft = Stepper::new(drafter, drafts, STEP_CONTEXT)?;
-    let Some(cost) = cost else {
-        let mut again = Stepper::new(drafter, drafts, STEP_CONTEXT)?;
-        return Ok(StepTimes {
-            target_s: 0.0,
-            verify_s: 0.0,
-            ..measure(&mut draft, &mut again)?
-        });
-    };
-    let settings = EngineSettings {
-        weights: cost.weights,
-        ..drafts.on(device)
-    };
-    let engine = shape_engine(&cost.shape, None, settings)?;
-    let vocab = engine.vocab_size();
-    let mut target = Stepper::of(engine, vocab, STEP_CONTEXT)?;
-    Ok(measure(&mut draft, &mut target)?)
+    let mut again = Stepper::new(drafter, drafts, STEP_CONTEXT)?;
+    Ok(StepTimes {
+        target_s: 0.0,
+        verify_s: 0.0,
+        ..measure(&mut draft, &mut again)?
+    })
 }
 
 /// Seconds per token of an answer.

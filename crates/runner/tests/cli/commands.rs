@@ -16,7 +16,6 @@ fn help_shows_examples_for_every_command() {
         "publish",
         "rows",
         "align",
-        "cache replay",
         "generate",
         "pad",
         "costs",
@@ -421,28 +420,6 @@ fn align_and_replay_print_their_json_keys() {
         ),
         (Some(4096), Some(8192))
     );
-    let replay = keys(
-        &[
-            &[
-                "cache",
-                "replay",
-                "--data",
-                "datasets/mini-math/train.jsonl",
-            ][..],
-            &pair,
-        ]
-        .concat(),
-    );
-    for key in [
-        "texts",
-        "target_tokens",
-        "unique_ngrams",
-        "bytes",
-        "lengths",
-    ] {
-        assert!(replay.get(key).is_some(), "{key}");
-    }
-    assert_eq!(replay["texts"], 400);
 }
 
 /// A full disk loses the output, and the program reports it; a reader that closes the pipe is not
