@@ -16,7 +16,6 @@ commands behind the figures that LOG.md quotes.
     python3 results/recompute.py by_quarter NAME             tokens a second by quarter of a stream that plain decoding answers, too
     python3 results/recompute.py by_task NAME                the same, an arm a line
     python3 results/recompute.py prompts_share NAME          what reading the prompt takes, and what it leaves to gain
-    python3 results/recompute.py halves NAME ARM OTHER       an arm over another by the clock, by halves of the stream
     python3 results/recompute.py by_segment NAME             the same by segment, where task and target change
     python3 results/recompute.py kinds NAME                  the same by what rounds did: drafted, copied, both, neither
     python3 results/recompute.py positions NAME ...          what a forward of the target over several positions takes
@@ -415,36 +414,6 @@ def prompts_share(name):
         print("| " + " | ".join([at, arm, *row]) + " |")
 
 
-def halves(name, arm, other):
-    """An arm over another on the same streamed prompts by the clock, prefill and learning in: all of them and each half, with an
-    interval (95%) that resamples answers; then their rounds. A Markdown table."""
-    whole = lambda rows: sum(row["seconds"] + row["prefill_s"] + row["learn_s"] for row in rows)
-    speed = lambda rows: sum(row["new_tokens"] for row in rows) / whole(rows)
-    prompts, rounds = (grouped(load(name, "stream", table), "at", "arm") for table in ("prompts", "rounds"))
-    if any(row["segment"] for rows in prompts.values() for row in rows):
-        sys.exit(f"{name}: its stream has segments, whose prompts have the same numbers\nhint: by_segment {name}")
-    heads = ["target, task", "prompts", "tokens/s", "tokens/s of the other", "over it", "tokens a round", "of the other's"]
-    print("| " + " | ".join([*heads, "rounds that copied", "and of the other", "learning, share"]) + " |\n|:--|:--|" + "--:|" * 8)
-    for at in dict.fromkeys(at for at, _ in prompts):
-        place = lambda row: (row["seed"], row["prompt_index"])
-        own, there = ({place(r): r for r in prompts[at, it]} for it in (arm, other))
-        numbers, half = sorted(own), (1 + max(index for _, index in own)) // 2
-        early, late = [[n for n in numbers if (n[1] >= half) == is_late] for is_late in (False, True)]
-        for part, label in ((numbers, "all"), (early, "first half"), (late, "second half")):
-            rows = [[every[i] for i in part] for every in (own, there)]
-            rng = np.random.default_rng(1)
-            ratio = [speed(rows[0]) / speed(rows[1])]
-            for drawn in rng.integers(len(part), size=(DRAWS, len(part))):
-                ratio.append(speed([rows[0][i] for i in drawn]) / speed([rows[1][i] for i in drawn]))
-            yields = [f"{sum(r['new_tokens'] for r in of) / sum(r['rounds'] for r in of):.2f}" for of in rows]
-            within = set(part)
-            inside = [[r for r in rounds[at, it] if place(r) in within] for it in (arm, other)]
-            copied = [f"{np.mean([r['looked_up'] > 0 for r in of]):.2f}" for of in inside]
-            row = [*(f"{speed(of):.1f}" for of in rows), shown(np.array(ratio)), *yields, *copied]
-            share = sum(r["learn_s"] for r in rows[0]) / whole(rows[0])
-            print("| " + " | ".join([at, f"{len(part)}, {label}", *row, f"{share:.2f}"]) + " |")
-
-
 def by_segment(name):
     """An arm under a change of task and target, segment by segment: tokens a second, over plain decoding of the same prompts in
     each half, share of learning, how its answers were made, seconds saved. A Markdown table."""
@@ -694,7 +663,7 @@ def answers(name, stage):
 if __name__ == "__main__":
     command, *arguments = sys.argv[1:] or ["help"]
     commands = {f.__name__: f for f in (cells, over, window, code, recovery, caches, costs, learning, answers)}
-    commands |= {f.__name__: f for f in (by_quarter, by_task, prompts_share, halves, by_segment, kinds, positions, curve, what_learnt, agreement, never_slower, break_even, drafted, check)}
+    commands |= {f.__name__: f for f in (by_quarter, by_task, prompts_share, by_segment, kinds, positions, curve, what_learnt, agreement, never_slower, break_even, drafted, check)}
     if command not in commands:
         sys.exit(__doc__)
     commands[command](*arguments)
