@@ -50,7 +50,7 @@ fn help_is_short_and_dev_lists_the_rest() {
         assert!(help.contains(&format!("\n  {command} ")), "{help}");
         assert!(!lists(command), "{dev}");
     }
-    for command in ["job", "quote", "cache", "bench", "lawtest"] {
+    for command in ["job", "quote", "bench", "lawtest"] {
         assert!(!help.contains(&format!("\n  {command} ")), "{help}");
         assert!(lists(command), "{dev}");
     }
