@@ -311,6 +311,8 @@ def main():
     args = arguments()
     if args.table:
         return table(args)
+    if args.peer == "llama.cpp" and not args.llama_server.exists():
+        sys.exit(f"{args.llama_server} is missing\nhint: scripts/peers/setup.sh, or name the program with --llama-server")
     os.environ["HF_HUB_OFFLINE"] = "1"
     import transformers
 

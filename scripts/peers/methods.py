@@ -405,7 +405,8 @@ def main():
     if args.table:
         return write_table(args.out)
     bench = Bench(args.binary, args.peers, args.threads, 0, 0)
-    missing = next((path for path in [bench.binary, bench.python] if not path.exists()), None)
+    needed = [bench.binary, bench.python] + ([bench.peers / "llama-server"] if "llama.cpp" in args.engines else [])
+    missing = next((path for path in needed if not path.exists()), None)
     if missing:
         sys.exit(f"{missing} is missing\nhint: cargo build --release --locked; scripts/peers/setup.sh {args.peers}")
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
